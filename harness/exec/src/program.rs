@@ -1,0 +1,236 @@
+use skewbench_plan::{AttentionShape, CallMode, Dtype, HeadRange, Mask, Move, Pass, Run, Span, Tensor, TensorSet};
+
+/// What a domain of ranks executes for the attention of one wave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// Heads of one tensor-parallel shard.
+    pub shape: AttentionShape,
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Forward pass.
+    pub forward: PassProgram,
+    /// Backward pass.
+    pub backward: PassProgram,
+}
+
+impl Program {
+    /// The given pass.
+    pub fn pass(&self, pass: Pass) -> &PassProgram {
+        match pass {
+            Pass::Forward => &self.forward,
+            Pass::Backward => &self.backward,
+        }
+    }
+}
+
+/// One pass of a program. Spans in instructions refer to its tables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PassProgram {
+    /// Instructions and buffers of every rank.
+    pub ranks: Vec<RankProgram>,
+    /// Grouped calls.
+    pub calls: Vec<TransferCall>,
+    /// Routes, one table for each distinct list of moves; parts of several head pieces share them.
+    pub routes: Vec<RouteTable>,
+    /// Operands of tiles.
+    pub tiles: Vec<TileView>,
+    /// Dependencies of instructions.
+    pub events: Vec<InstrId>,
+}
+
+/// One rank's buffers and instruction streams.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RankProgram {
+    /// Device buffers.
+    pub buffers: Vec<Buffer>,
+    /// `streams[0]` computes, the others transfer. Each is executed in order.
+    pub streams: Vec<Vec<Instr>>,
+}
+
+/// Why a buffer exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BufferKind {
+    /// The layer's input.
+    Entry,
+    /// The layer's output.
+    Exit,
+    /// Filled by a call of this pass.
+    Received(u32),
+    /// Kept from a call of the forward pass.
+    Kept(u32),
+    /// Partial sums that are computed here and leave or are merged.
+    Accumulator,
+    /// Contiguous copy of rows on their way to or from another rank in the given call.
+    Staging(u32),
+}
+
+/// A device buffer of one tensor: `[rows, heads, head_dim]`, token-major (LSE: `[rows, heads]`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// Why it exists.
+    pub kind: BufferKind,
+    /// Its tensor.
+    pub tensor: Tensor,
+    /// Element type.
+    pub dtype: Dtype,
+    /// Heads of the tensor.
+    pub heads: HeadRange,
+    /// Which rows it holds, in order.
+    pub runs: Vec<Run>,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// A row position in a buffer of the rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Buffer of the rank.
+    pub buffer: u32,
+    /// First row in the buffer.
+    pub row: u32,
+}
+
+/// Operands of one tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TileView {
+    /// Packed sequence.
+    pub seq: u32,
+    /// Query rows.
+    pub q_rows: u32,
+    /// Key rows.
+    pub k_rows: u32,
+    /// Rows of Q.
+    pub q: View,
+    /// Rows of K; V lies at the same row of the buffer after it.
+    pub k: View,
+    /// Rows of the O accumulator (forward) or of dO (backward); LSE (forward), O and LSE (backward) follow it.
+    pub o: View,
+    /// Backward: rows of the dQ accumulator.
+    pub dq: View,
+    /// Backward: rows of the dK accumulator; dV lies at the same row of the buffer after it.
+    pub dk: View,
+}
+
+/// Rows that one rank sends to another in one list of moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// Sending rank.
+    pub from: u32,
+    /// Receiving rank; never the sender.
+    pub to: u32,
+    /// Rows in all.
+    pub rows: u64,
+}
+
+/// A list of moves with what backends ask of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RouteTable {
+    /// The moves, in the plan's order.
+    pub moves: Vec<Move>,
+    /// Rows by ordered pair of different ranks, sorted by sender, then receiver.
+    pub flows: Vec<Flow>,
+    /// Moves by sender: `sent[sent_start[r]..sent_start[r + 1]]` are indices of rank r's moves, local ones included.
+    pub sent: Vec<u32>,
+    /// Bounds of `sent`, ranks + 1 of them.
+    pub sent_start: Vec<u32>,
+    /// Moves by receiver, likewise.
+    pub received: Vec<u32>,
+    /// Bounds of `received`.
+    pub received_start: Vec<u32>,
+}
+
+/// Part of a call: a route table with what travels along it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransferPart {
+    /// Table in [`PassProgram::routes`].
+    pub routes: u32,
+    /// What travels.
+    pub tensors: TensorSet,
+    /// Query heads.
+    pub q_heads: HeadRange,
+    /// KV heads.
+    pub kv_heads: HeadRange,
+    /// Bytes of one row of everything that travels.
+    pub row_bytes: u64,
+}
+
+/// One grouped call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransferCall {
+    /// Copy or accumulate.
+    pub mode: CallMode,
+    /// Element type on the wire.
+    pub dtype: Dtype,
+    /// Parts.
+    pub parts: Vec<TransferPart>,
+}
+
+/// Position of an instruction on its rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InstrId {
+    /// Stream.
+    pub stream: u32,
+    /// Index on the stream.
+    pub index: u32,
+}
+
+/// One instruction with the instructions of other streams of its rank that must end first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Instr {
+    /// What is done.
+    pub kind: InstrKind,
+    /// Dependencies, in [`PassProgram::events`].
+    pub after: Span,
+    /// Micro-batch, 0 unless the plan interleaves several.
+    pub micro_batch: u16,
+}
+
+/// What an instruction does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InstrKind {
+    /// One ragged kernel call over tiles of [`PassProgram::tiles`].
+    Launch {
+        /// Tiles.
+        tiles: Span,
+        /// Mask of every tile.
+        mask: Mask,
+        /// Query heads.
+        q_heads: HeadRange,
+        /// KV heads.
+        kv_heads: HeadRange,
+    },
+    /// Gathers rows and heads for a call into contiguous memory, rows that stay on the rank included.
+    Pack {
+        /// The call.
+        call: u32,
+        /// Bytes copied: read once and written once.
+        bytes: u64,
+    },
+    /// This rank's part in a call.
+    Transfer {
+        /// The call.
+        call: u32,
+    },
+    /// Adds what a call brought (O: merges by log-sum-exp) to the accumulators of the rank.
+    Merge {
+        /// The call.
+        call: u32,
+        /// Bytes that arrived: read once, with as many of the accumulator read and written.
+        bytes: u64,
+    },
+    /// Merges the result of the launch before it into an accumulator that already holds a partial sum.
+    MergeLocal {
+        /// Bytes of the partial result.
+        bytes: u64,
+    },
+    /// Rounds finished f32 sums to bf16.
+    Cast {
+        /// Bytes read.
+        bytes: u64,
+    },
+    /// Token-wise work.
+    Linear {
+        /// Tokens.
+        tokens: u32,
+    },
+}
