@@ -1,4 +1,8 @@
-use skewbench_plan::{AttentionShape, CallMode, Dtype, HeadRange, Mask, Move, Pass, Run, Span, Tensor, TensorSet};
+use std::sync::Arc;
+
+use skewbench_plan::{
+    AttentionShape, CallMode, Dtype, HeadRange, Mask, Move, MoveIndex, Pass, Run, Span, Tensor, TensorSet,
+};
 
 /// What a domain of ranks executes for the attention of one wave.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,8 +64,6 @@ pub enum BufferKind {
     Kept(u32),
     /// Partial sums that are computed here and leave or are merged.
     Accumulator,
-    /// Contiguous copy of rows on their way to or from another rank in the given call.
-    Staging(u32),
 }
 
 /// A device buffer of one tensor: `[rows, heads, head_dim]`, token-major (LSE: `[rows, heads]`).
@@ -76,13 +78,13 @@ pub struct Buffer {
     /// Heads of the tensor.
     pub heads: HeadRange,
     /// Which rows it holds, in order.
-    pub runs: Vec<Run>,
+    pub runs: Arc<[Run]>,
     /// Bytes.
     pub bytes: u64,
 }
 
 /// A row position in a buffer of the rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct View {
     /// Buffer of the rank.
     pub buffer: u32,
@@ -103,8 +105,10 @@ pub struct TileView {
     pub q: View,
     /// Rows of K; V lies at the same row of the buffer after it.
     pub k: View,
-    /// Rows of the O accumulator (forward) or of dO (backward); LSE (forward), O and LSE (backward) follow it.
+    /// Rows of O: the accumulator in the forward, the merged output in the backward. LSE lies in the buffer after it.
     pub o: View,
+    /// Backward: rows of dO.
+    pub d_o: View,
     /// Backward: rows of the dQ accumulator.
     pub dq: View,
     /// Backward: rows of the dK accumulator; dV lies at the same row of the buffer after it.
@@ -122,21 +126,28 @@ pub struct Flow {
     pub rows: u64,
 }
 
+/// Rows of one rank in a list of moves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RankRows {
+    /// Rows that go to other ranks.
+    pub sent: u64,
+    /// Rows that come from other ranks.
+    pub received: u64,
+    /// Rows that are copied on the rank.
+    pub local: u64,
+}
+
 /// A list of moves with what backends ask of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteTable {
     /// The moves, in the plan's order.
     pub moves: Vec<Move>,
+    /// Moves by sender and receiver.
+    pub index: Arc<MoveIndex>,
     /// Rows by ordered pair of different ranks, sorted by sender, then receiver.
     pub flows: Vec<Flow>,
-    /// Moves by sender: `sent[sent_start[r]..sent_start[r + 1]]` are indices of rank r's moves, local ones included.
-    pub sent: Vec<u32>,
-    /// Bounds of `sent`, ranks + 1 of them.
-    pub sent_start: Vec<u32>,
-    /// Moves by receiver, likewise.
-    pub received: Vec<u32>,
-    /// Bounds of `received`.
-    pub received_start: Vec<u32>,
+    /// Rows by rank.
+    pub rows: Vec<RankRows>,
 }
 
 /// Part of a call: a route table with what travels along it.
@@ -218,9 +229,10 @@ pub enum InstrKind {
         /// Bytes that arrived: read once, with as many of the accumulator read and written.
         bytes: u64,
     },
-    /// Merges the result of the launch before it into an accumulator that already holds a partial sum.
+    /// Adds (O: merges by log-sum-exp) those results of the launch before it that share rows with one another or with an
+    /// accumulator that already holds a partial sum.
     MergeLocal {
-        /// Bytes of the partial result.
+        /// Bytes of the results that are added.
         bytes: u64,
     },
     /// Rounds finished f32 sums to bf16.

@@ -8,18 +8,23 @@
 pub mod check;
 mod cost;
 mod error;
+mod facts;
 mod heads;
 mod layout;
+mod moves;
 mod plan;
 mod rows;
 mod slabs;
 mod step;
 mod system;
 
+pub use check::order::Order;
 pub use cost::{Cost, FlopsCost, LaunchShape, TileShape};
 pub use error::{PlanError, SystemError};
+pub use facts::{Facts, PassFacts, operands};
 pub use heads::{AttentionShape, HeadRange, causal_pairs, row_pairs};
 pub use layout::{Layout, LayoutError};
+pub use moves::{MoveIndex, MoveIndices};
 pub use plan::{
     Accounting, COMPUTE, Call, CallMode, Dtype, Launch, Mask, Move, Op, OpId, Part, Pass, PassPlan, Plan, RankStreams,
     Shard, Span, Tensor, TensorSet, Tile, Work,

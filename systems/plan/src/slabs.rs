@@ -1,4 +1,8 @@
-use crate::{CallMode, HeadRange, OpId, Pass, Plan, Rows, Span, TensorSet, Work};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::moves::{MoveIndex, MoveIndices};
+use crate::{CallMode, HeadRange, Move, Pass, PassPlan, Plan, Rows, Shard, Span, Tensor, TensorSet};
 
 /// Where rows on a rank come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,7 +40,7 @@ pub struct Slab {
     /// KV heads of its tensors that have KV heads.
     pub kv_heads: HeadRange,
     /// Runs, sorted by sequence and row.
-    pub runs: Vec<Run>,
+    pub runs: Arc<[Run]>,
 }
 
 impl Slab {
@@ -50,23 +54,53 @@ impl Slab {
         self.runs.is_empty()
     }
 
-    /// Index in the slab of `rows`, when they lie in one run of it.
-    pub fn find(&self, seq: u32, rows: Rows) -> Option<u32> {
-        let before = self.runs.partition_point(|run| (run.seq, run.rows.start) <= (seq, rows.start));
-        let mut candidates = self.runs[..before].iter().rev().take_while(|run| run.seq == seq);
-        if rows.stride == 1 {
-            let run = candidates.find(|run| run.rows.stride == 1)?;
-            return (rows.end() <= run.rows.end()).then(|| run.offset + rows.start - run.rows.start);
-        }
-        candidates.find_map(|run| {
-            let inside = rows.end() <= run.rows.end();
-            if run.rows.stride == 1 {
-                inside.then(|| run.offset + rows.start - run.rows.start)
-            } else {
-                (inside && run.rows.stride == rows.stride && run.rows.class() == rows.class())
-                    .then(|| run.offset + (rows.start - run.rows.start) / rows.stride)
-            }
+    /// True when the slab holds all of `tensors` for `heads` (query or KV heads, as each tensor has).
+    pub fn holds(&self, tensors: TensorSet, heads: HeadRange) -> bool {
+        tensors.iter().all(|t| {
+            let held = if t.is_kv() { self.kv_heads } else { self.q_heads };
+            self.tensors.has(t) && held.contains(heads)
         })
+    }
+
+    /// Index in the slab of `rows`, when one run holds them all; rows of a run need not be neighbours in it.
+    pub fn find(&self, seq: u32, rows: Rows) -> Option<u32> {
+        Run::find(&self.runs, seq, rows)
+    }
+
+    /// Index in the slab of `rows`, when they are neighbours in one run.
+    pub fn find_dense(&self, seq: u32, rows: Rows) -> Option<u32> {
+        Run::find_dense(&self.runs, seq, rows)
+    }
+}
+
+impl Run {
+    /// Index of `rows` in a buffer of these runs, when one run holds them all.
+    pub fn find(runs: &[Self], seq: u32, rows: Rows) -> Option<u32> {
+        Self::find_by(runs, seq, rows, |run| {
+            run.rows.stride == 1
+                || rows.len == 1 && rows.start % run.rows.stride == run.rows.class()
+                || run.rows.stride == rows.stride && run.rows.class() == rows.class()
+        })
+    }
+
+    /// Index of `rows` in a buffer of these runs, when they are neighbours in one run.
+    pub fn find_dense(runs: &[Self], seq: u32, rows: Rows) -> Option<u32> {
+        Self::find_by(runs, seq, rows, |run| {
+            let stride = run.rows.stride;
+            rows.start % stride == run.rows.class() && (rows.len == 1 || stride == rows.stride)
+        })
+    }
+
+    fn find_by(runs: &[Self], seq: u32, rows: Rows, fits: impl Fn(&Self) -> bool) -> Option<u32> {
+        let before = runs.partition_point(|run| (run.seq, run.rows.start) <= (seq, rows.start));
+        let mut candidates = runs[..before].iter().rev().take_while(|run| run.seq == seq);
+        let run = candidates.find(|run| fits(run))?;
+        (rows.end() <= run.rows.end()).then(|| run.offset + (rows.start - run.rows.start) / run.rows.stride)
+    }
+
+    /// Sorts rows and joins neighbours of the same stride and class into runs of a buffer that holds each row once.
+    pub fn coalesce(rows: &mut [(u32, Rows)]) -> Arc<[Self]> {
+        coalesce(rows)
     }
 }
 
@@ -75,114 +109,135 @@ impl Slab {
 pub struct RankSlabs {
     /// Slabs in order of entry, exit, kept calls, calls.
     pub slabs: Vec<Slab>,
-    /// Where this rank posts each call that it takes part in, sorted by call.
-    pub posts: Vec<(u32, OpId)>,
 }
 
 impl RankSlabs {
-    /// Where the rank posts a call of the pass.
-    pub fn post(&self, call: u32) -> Option<OpId> {
-        self.posts.binary_search_by_key(&call, |p| p.0).ok().map(|i| self.posts[i].1)
-    }
-
     /// Slabs of every rank in one pass of a plan. Indices out of range are left out; the checker reports them.
-    pub fn of(plan: &Plan, pass: Pass) -> Vec<Self> {
+    pub fn of(plan: &Plan, pass: Pass, indices: &MoveIndices) -> Vec<Self> {
         let mut ranks = vec![Self::default(); plan.ranks as usize];
-        let (entry, q, kv) = match pass {
-            Pass::Forward => (TensorSet::Q.union(TensorSet::KV), plan.shape.all_q(), plan.shape.all_kv()),
-            Pass::Backward => (
-                TensorSet::Q.union(TensorSet::KV).union(TensorSet::of(&[crate::Tensor::DO])),
-                plan.shape.all_q(),
-                plan.shape.all_kv(),
-            ),
-        };
-        let mut gather = Gather::new(plan.ranks);
-        for shard in &plan.entry {
-            gather.add(shard.rank, shard.seq, shard.rows);
-        }
-        gather.flush(&mut ranks, Provider::Entry, entry, q, kv);
+        let (all_q, all_kv) = (plan.shape.all_q(), plan.shape.all_kv());
+        let mut entry = TensorSet::Q.union(TensorSet::KV);
         if pass == Pass::Backward {
-            for shard in &plan.exit {
-                gather.add(shard.rank, shard.seq, shard.rows);
-            }
-            gather.flush(&mut ranks, Provider::Exit, TensorSet::O_LSE, q, HeadRange::EMPTY);
+            entry = entry.union(TensorSet::of(&[Tensor::DO]));
+        }
+        add_shards(&mut ranks, &plan.entry, Provider::Entry, entry, (all_q, all_kv));
+        if pass == Pass::Backward {
+            let home = if lse_goes_home(&plan.forward) { TensorSet::O_LSE } else { TensorSet::of(&[Tensor::O]) };
+            add_shards(&mut ranks, &plan.exit, Provider::Exit, home, (all_q, HeadRange::EMPTY));
+            let forward = MoveIndices::of(&plan.forward, plan.ranks);
+            let mut builder = Builder::new(&plan.forward, &forward);
             for (index, call) in plan.forward.calls.iter().enumerate().filter(|(_, call)| call.keep) {
-                let provider = Provider::Kept(index as u32);
+                let side = if call.mode == CallMode::Copy { Side::Received } else { Side::Sent };
                 for part in &call.parts {
-                    for mv in moves(&plan.forward.moves, part.moves) {
-                        let holder = if call.mode == CallMode::Copy { mv.to } else { mv.from };
-                        gather.add(holder, mv.seq, mv.rows);
+                    let mut tensors = part.tensors;
+                    if tensors.has(Tensor::O) {
+                        tensors = tensors.union(TensorSet::O_LSE);
                     }
-                    gather.flush(&mut ranks, provider, part.tensors, part.q_heads, part.kv_heads);
+                    for (rank, runs) in builder.runs(part.moves, side) {
+                        let slab = Slab {
+                            provider: Provider::Kept(index as u32),
+                            tensors,
+                            q_heads: part.q_heads,
+                            kv_heads: part.kv_heads,
+                            runs: runs.clone(),
+                        };
+                        ranks[*rank as usize].slabs.push(slab);
+                    }
                 }
             }
         }
         let table = plan.pass(pass);
+        let mut builder = Builder::new(table, indices);
         for (index, call) in table.calls.iter().enumerate().filter(|(_, call)| call.mode == CallMode::Copy) {
             for part in &call.parts {
-                for mv in moves(&table.moves, part.moves) {
-                    gather.add(mv.to, mv.seq, mv.rows);
-                }
-                gather.flush(&mut ranks, Provider::Call(index as u32), part.tensors, part.q_heads, part.kv_heads);
-            }
-        }
-        for (slabs, rank) in ranks.iter_mut().zip(&table.ranks) {
-            for (stream, ops) in rank.streams.iter().enumerate() {
-                for (index, op) in ops.iter().enumerate() {
-                    if let Work::Exchange(call) = op.work {
-                        slabs.posts.push((call, OpId { stream: stream as u8, index: index as u32 }));
-                    }
+                for (rank, runs) in builder.runs(part.moves, Side::Received) {
+                    let slab = Slab {
+                        provider: Provider::Call(index as u32),
+                        tensors: part.tensors,
+                        q_heads: part.q_heads,
+                        kv_heads: part.kv_heads,
+                        runs: runs.clone(),
+                    };
+                    ranks[*rank as usize].slabs.push(slab);
                 }
             }
-            slabs.posts.sort_unstable_by_key(|p| p.0);
         }
         ranks
     }
 }
 
-fn moves(table: &[crate::Move], span: Span) -> &[crate::Move] {
-    table.get(span.range()).unwrap_or_default()
+/// True when every O that travels in the forward takes its LSE along, so that homes hold both.
+fn lse_goes_home(forward: &PassPlan) -> bool {
+    let mut parts = forward.calls.iter().filter(|c| c.mode == CallMode::Accumulate).flat_map(|c| &c.parts);
+    parts.all(|part| !part.tensors.has(Tensor::O) || part.tensors.has(Tensor::Lse))
 }
 
-/// Rows gathered for one slab of every rank; only touched ranks are visited when it is flushed.
-struct Gather {
-    rows: Vec<Vec<(u32, Rows)>>,
-    touched: Vec<u32>,
-}
-
-impl Gather {
-    fn new(ranks: u32) -> Self {
-        Self { rows: vec![Vec::new(); ranks as usize], touched: Vec::new() }
-    }
-
-    fn add(&mut self, rank: u32, seq: u32, rows: Rows) {
-        if let Some(list) = self.rows.get_mut(rank as usize).filter(|_| !rows.is_empty()) {
-            if list.is_empty() {
-                self.touched.push(rank);
-            }
-            list.push((seq, rows));
+fn add_shards(
+    ranks: &mut [RankSlabs],
+    shards: &[Shard],
+    provider: Provider,
+    tensors: TensorSet,
+    heads: (HeadRange, HeadRange),
+) {
+    let mut rows = vec![Vec::new(); ranks.len()];
+    for shard in shards.iter().filter(|s| !s.rows.is_empty()) {
+        if let Some(list) = rows.get_mut(shard.rank as usize) {
+            list.push((shard.seq, shard.rows));
         }
     }
-
-    fn flush(
-        &mut self,
-        ranks: &mut [RankSlabs],
-        provider: Provider,
-        tensors: TensorSet,
-        q_heads: HeadRange,
-        kv_heads: HeadRange,
-    ) {
-        for rank in self.touched.drain(..) {
-            let list = &mut self.rows[rank as usize];
-            let runs = coalesce(list);
-            list.clear();
-            ranks[rank as usize].slabs.push(Slab { provider, tensors, q_heads, kv_heads, runs });
+    for (rank, mut list) in ranks.iter_mut().zip(rows) {
+        if !list.is_empty() {
+            let runs = coalesce(&mut list);
+            rank.slabs.push(Slab { provider, tensors, q_heads: heads.0, kv_heads: heads.1, runs });
         }
     }
 }
 
-/// Sorts rows and joins neighbours of the same stride and class into runs.
-fn coalesce(rows: &mut [(u32, Rows)]) -> Vec<Run> {
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Side {
+    Sent,
+    Received,
+}
+
+type RankRuns = Vec<(u32, Arc<[Run]>)>;
+
+/// Runs by rank of each distinct span of moves, made once and shared by the head pieces that refer to it.
+struct Builder<'a> {
+    pass: &'a PassPlan,
+    indices: &'a MoveIndices,
+    made: HashMap<(usize, Side), RankRuns>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(pass: &'a PassPlan, indices: &'a MoveIndices) -> Self {
+        Self { pass, indices, made: HashMap::new() }
+    }
+
+    fn runs(&mut self, span: Span, side: Side) -> &RankRuns {
+        let Self { pass, indices, made } = self;
+        made.entry((indices.id(span), side)).or_insert_with(|| {
+            let moves = pass.moves.get(span.range()).unwrap_or_default();
+            let ranks = pass.ranks.len() as u32;
+            indices.get(span).map(|index| runs_by_rank(moves, index, ranks, side)).unwrap_or_default()
+        })
+    }
+}
+
+fn runs_by_rank(moves: &[Move], index: &MoveIndex, ranks: u32, side: Side) -> RankRuns {
+    let mut rows = Vec::new();
+    (0..ranks)
+        .filter_map(|rank| {
+            let list = if side == Side::Sent { index.sent(rank) } else { index.received(rank) };
+            rows.clear();
+            rows.extend(
+                list.iter().map(|i| &moves[*i as usize]).filter(|m| !m.rows.is_empty()).map(|m| (m.seq, m.rows)),
+            );
+            (!rows.is_empty()).then(|| (rank, coalesce(&mut rows)))
+        })
+        .collect()
+}
+
+fn coalesce(rows: &mut [(u32, Rows)]) -> Arc<[Run]> {
     rows.sort_unstable_by_key(|(seq, r)| (*seq, r.stride, r.class(), r.start));
     let mut runs: Vec<Run> = Vec::new();
     for &(seq, next) in rows.iter() {
@@ -205,5 +260,5 @@ fn coalesce(rows: &mut [(u32, Rows)]) -> Vec<Run> {
         run.offset = offset;
         offset += run.rows.len;
     }
-    runs
+    runs.into()
 }

@@ -1,6 +1,19 @@
 //! Accepts a plan only if every pair is computed once, on data that has arrived, and every result gets home.
+//!
+//! Five questions, in this order: are all indices inside their tables and do the shards partition the sequences
+//! ([`shape`]); does every rank get to the end of its streams ([`order`]); is every unmasked pair of every document and
+//! head computed exactly once ([`coverage`]); is every operand on its rank, in one piece, when a tile or a transfer
+//! starts ([`operands`]); does every contribution to an accumulator arrive home exactly once ([`accumulators`]).
+//! Peak memory follows from the answers ([`memory`]).
 
-use crate::{Plan, PlanError};
+mod accumulators;
+mod coverage;
+mod memory;
+mod operands;
+pub(crate) mod order;
+pub(crate) mod shape;
+
+use crate::{Facts, MoveIndices, Order, Pass, Plan, PlanError, RankSlabs, TensorSet};
 
 /// What a plan may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,8 +25,51 @@ pub struct Limits {
 /// What the checker learned about a plan that it accepts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// Peak bytes a rank holds, inputs and kept operands included.
+    /// Peak bytes a rank holds for the layer's attention, inputs, outputs and kept operands included.
     pub peak_bytes: Vec<u64>,
+}
+
+/// One pass with what the questions share.
+pub(crate) struct View<'a> {
+    plan: &'a Plan,
+    pass: Pass,
+    indices: &'a MoveIndices,
+    slabs: &'a [RankSlabs],
+    order: &'a Order,
+}
+
+impl View<'_> {
+    fn error(&self, what: String) -> PlanError {
+        error(self.plan, self.pass, what)
+    }
+}
+
+pub(crate) fn error(plan: &Plan, pass: Pass, what: String) -> PlanError {
+    PlanError { planner: plan.planner.clone(), pass: pass_name(pass), what }
+}
+
+fn pass_name(pass: Pass) -> &'static str {
+    match pass {
+        Pass::Forward => "forward",
+        Pass::Backward => "backward",
+    }
+}
+
+/// Rows for messages: `rows 3..17` or `rows 3..17 by 4`.
+fn rows_text(rows: crate::Rows) -> String {
+    if rows.stride == 1 {
+        format!("rows {}..{}", rows.start, rows.end())
+    } else {
+        format!("rows {}..{} by {}", rows.start, rows.end(), rows.stride)
+    }
+}
+
+fn heads_text(heads: crate::HeadRange) -> String {
+    format!("heads {}..{}", heads.start, heads.end)
+}
+
+fn tensors_text(tensors: TensorSet) -> String {
+    tensors.iter().map(crate::Tensor::name).collect::<Vec<_>>().join(", ")
 }
 
 /// Checks both passes of a plan.
@@ -21,6 +77,31 @@ pub struct Checked {
 /// # Errors
 /// The first violation found, with its rank, operation, packed sequence and rows.
 pub fn check(plan: &Plan, limits: &Limits) -> Result<Checked, PlanError> {
-    let _ = (plan, limits);
-    Ok(Checked::default())
+    check_facts(plan, &Facts::of(plan)?, limits)
+}
+
+/// [`check`] for a plan whose [`Facts`] are known already.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_facts(plan: &Plan, facts: &Facts, limits: &Limits) -> Result<Checked, PlanError> {
+    let mut meter = memory::Meter::new(plan);
+    for pass in [Pass::Forward, Pass::Backward] {
+        let of_pass = facts.pass(pass);
+        let view = View { plan, pass, indices: &of_pass.indices, slabs: &of_pass.slabs, order: &of_pass.order };
+        coverage::check(&view)?;
+        let uses = operands::check(&view)?;
+        accumulators::check(&view)?;
+        meter.add(&view, &uses);
+    }
+    let peak_bytes = meter.peaks();
+    let over = limits.memory_bytes.and_then(|limit| Some((limit, peak_bytes.iter().position(|peak| *peak > limit)?)));
+    if let Some((limit, rank)) = over {
+        let what = format!(
+            "rank {rank} holds {} bytes at its peak, above the limit of {limit}; use more ranks, smaller pieces, or raise the limit",
+            peak_bytes[rank]
+        );
+        return Err(PlanError { planner: plan.planner.clone(), pass: "memory", what });
+    }
+    Ok(Checked { peak_bytes })
 }

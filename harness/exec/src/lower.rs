@@ -1,0 +1,406 @@
+use std::sync::Arc;
+
+use skewbench_plan::{
+    CallMode, Dtype, Facts, HeadRange, Launch, OpId, Pass, PassFacts, PassPlan, Plan, Provider, Rows, Run, Span,
+    Tensor, TensorSet, Tile, Work,
+};
+
+use crate::accumulators::{Accumulator, contributions, rows_of};
+use crate::{
+    Buffer, BufferKind, Instr, InstrId, InstrKind, PassProgram, Program, RankProgram, RouteTable, TileView,
+    TransferCall, TransferPart, View,
+};
+
+/// Why a plan cannot be lowered; a plan that the checker accepts always can.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LowerError {
+    /// An operand or a result of a tile is not in one piece on its rank.
+    #[error("rank {rank}: {tensor} of sequence {seq}, rows from {row}, is not in one buffer; check the plan first")]
+    Operand {
+        /// Rank.
+        rank: u32,
+        /// Tensor.
+        tensor: &'static str,
+        /// Packed sequence.
+        seq: u32,
+        /// First row.
+        row: u32,
+    },
+}
+
+/// Lowers both passes of a plan.
+///
+/// # Errors
+/// [`LowerError`] for plans that the checker refuses.
+pub fn lower(plan: &Plan, facts: &Facts) -> Result<Program, LowerError> {
+    Ok(Program {
+        shape: plan.shape,
+        ranks: plan.ranks,
+        forward: lower_pass(plan, facts.pass(Pass::Forward), Pass::Forward)?,
+        backward: lower_pass(plan, facts.pass(Pass::Backward), Pass::Backward)?,
+    })
+}
+
+fn lower_pass(plan: &Plan, facts: &PassFacts, pass: Pass) -> Result<PassProgram, LowerError> {
+    let table = plan.pass(pass);
+    let mut routes: Vec<RouteTable> = Vec::with_capacity(facts.indices.len());
+    let mut calls = Vec::with_capacity(table.calls.len());
+    for call in &table.calls {
+        let mut parts = Vec::with_capacity(call.parts.len());
+        for part in &call.parts {
+            let id = facts.indices.id(part.moves);
+            if let Some(index) = facts.indices.get(part.moves).filter(|_| id == routes.len()) {
+                routes.push(RouteTable::new(&table.moves[part.moves.range()], index, plan.ranks));
+            }
+            parts.push(TransferPart {
+                routes: id as u32,
+                tensors: part.tensors,
+                q_heads: part.q_heads,
+                kv_heads: part.kv_heads,
+                row_bytes: part.row_bytes(plan.shape.head_dim, call.dtype),
+            });
+        }
+        calls.push(TransferCall { mode: call.mode, dtype: call.dtype, parts });
+    }
+    let mut program = PassProgram { calls, routes, ..PassProgram::default() };
+    let mut exit: Vec<Vec<(u32, Rows)>> = vec![Vec::new(); plan.ranks as usize];
+    for shard in &plan.exit {
+        exit[shard.rank as usize].push((shard.seq, shard.rows));
+    }
+    for rank in 0..plan.ranks {
+        let home = Run::coalesce(&mut exit[rank as usize]);
+        let lowered = RankLowering::new(plan, facts, pass, rank, home).run(&mut program)?;
+        program.ranks.push(lowered);
+    }
+    Ok(program)
+}
+
+struct RankLowering<'a> {
+    plan: &'a Plan,
+    table: &'a PassPlan,
+    facts: &'a PassFacts,
+    pass: Pass,
+    rank: u32,
+    home: Arc<[Run]>,
+    buffers: Vec<Buffer>,
+    /// First buffer of each slab.
+    slab_base: Vec<u32>,
+    /// Exit buffers of O (forward) or dQ and dK (backward).
+    exit_base: Vec<(Tensor, u32)>,
+    accumulators: Vec<Accumulator>,
+}
+
+impl<'a> RankLowering<'a> {
+    fn new(plan: &'a Plan, facts: &'a PassFacts, pass: Pass, rank: u32, home: Arc<[Run]>) -> Self {
+        let mut this = Self {
+            plan,
+            table: plan.pass(pass),
+            facts,
+            pass,
+            rank,
+            home,
+            buffers: Vec::new(),
+            slab_base: Vec::new(),
+            exit_base: Vec::new(),
+            accumulators: Vec::new(),
+        };
+        for slab in &facts.slabs[rank as usize].slabs {
+            let kind = match slab.provider {
+                Provider::Entry => BufferKind::Entry,
+                Provider::Exit => BufferKind::Exit,
+                Provider::Call(call) => BufferKind::Received(call),
+                Provider::Kept(call) => BufferKind::Kept(call),
+            };
+            let base = this.buffers.len() as u32;
+            for tensor in slab.tensors.iter() {
+                let heads = if tensor.is_kv() { slab.kv_heads } else { slab.q_heads };
+                this.push_buffer(kind, tensor, Dtype::Bf16, heads, slab.runs.clone());
+            }
+            this.slab_base.push(base);
+        }
+        for tensor in contributions(pass) {
+            let heads = if tensor.is_kv() { plan.shape.all_kv() } else { plan.shape.all_q() };
+            let runs = this.home.clone();
+            let base = this.push_result(BufferKind::Exit, *tensor, Dtype::Bf16, heads, &runs);
+            this.exit_base.push((*tensor, base));
+        }
+        this.open_accumulators();
+        this
+    }
+
+    fn push_buffer(
+        &mut self,
+        kind: BufferKind,
+        tensor: Tensor,
+        dtype: Dtype,
+        heads: HeadRange,
+        runs: Arc<[Run]>,
+    ) -> u32 {
+        let dtype = if tensor == Tensor::Lse { Dtype::F32 } else { dtype };
+        let rows = runs.last().map_or(0, |run| u64::from(run.offset + run.rows.len));
+        let bytes = rows * u64::from(heads.len()) * tensor.row_bytes(self.plan.shape.head_dim, dtype);
+        self.buffers.push(Buffer { kind, tensor, dtype, heads, runs, bytes });
+        self.buffers.len() as u32 - 1
+    }
+
+    /// Buffers of a result and of what goes with it: O with LSE, dK with dV.
+    fn push_result(
+        &mut self,
+        kind: BufferKind,
+        tensor: Tensor,
+        dtype: Dtype,
+        heads: HeadRange,
+        runs: &Arc<[Run]>,
+    ) -> u32 {
+        let base = self.push_buffer(kind, tensor, dtype, heads, runs.clone());
+        let follower = match tensor {
+            Tensor::O => Some(Tensor::Lse),
+            Tensor::DK => Some(Tensor::DV),
+            _ => None,
+        };
+        if let Some(follower) = follower {
+            self.push_buffer(kind, follower, dtype, heads, runs.clone());
+        }
+        base
+    }
+
+    fn launches(&self) -> impl Iterator<Item = Launch> + 'a {
+        let streams = &self.table.ranks[self.rank as usize].streams;
+        streams.first().into_iter().flatten().filter_map(|op| match op.work {
+            Work::Launch(launch) => Some(launch),
+            _ => None,
+        })
+    }
+
+    fn heads(&self, tensor: Tensor, launch: &Launch) -> HeadRange {
+        if tensor.is_kv() { self.plan.shape.kv_of(launch.q_heads) } else { launch.q_heads }
+    }
+
+    fn open_accumulators(&mut self) {
+        for launch in self.launches() {
+            for tensor in contributions(self.pass) {
+                let heads = self.heads(*tensor, &launch);
+                let slot = self.accumulators.iter().position(|a| a.tensor == *tensor && a.heads == heads);
+                let slot = slot.unwrap_or_else(|| {
+                    self.accumulators.push(Accumulator::new(*tensor, heads));
+                    self.accumulators.len() - 1
+                });
+                self.accumulators[slot].add_span(launch.tiles);
+            }
+        }
+        let mut accumulators = std::mem::take(&mut self.accumulators);
+        for accumulator in &mut accumulators {
+            accumulator.close(&self.table.tiles);
+            if !accumulator.at_home(&self.home) {
+                let runs = accumulator.runs.clone();
+                let (tensor, heads) = (accumulator.tensor, accumulator.heads);
+                accumulator.away = Some(self.push_result(BufferKind::Accumulator, tensor, Dtype::F32, heads, &runs));
+            }
+        }
+        self.accumulators = accumulators;
+    }
+
+    fn run(mut self, program: &mut PassProgram) -> Result<RankProgram, LowerError> {
+        let streams = &self.table.ranks[self.rank as usize].streams;
+        let mut lowered: Vec<Vec<Instr>> = vec![Vec::new(); streams.len()];
+        // Last instruction of every operation, so that dependencies on operations become dependencies on instructions.
+        let mut last: Vec<Vec<u32>> = streams.iter().map(|ops| Vec::with_capacity(ops.len())).collect();
+        let mut pending: Vec<(usize, usize, &[OpId])> = Vec::new();
+        for (stream, ops) in streams.iter().enumerate() {
+            for (index, op) in ops.iter().enumerate() {
+                let id = OpId { stream: stream as u8, index: index as u32 };
+                pending.push((stream, lowered[stream].len(), &op.after));
+                let out = &mut lowered[stream];
+                match op.work {
+                    Work::Launch(launch) => self.launch(program, id, &launch, out)?,
+                    Work::Exchange(call) => self.exchange(program, call, out),
+                    Work::Linear { tokens } => out.push(instr(InstrKind::Linear { tokens })),
+                }
+                for instr in &mut out[pending[pending.len() - 1].1..] {
+                    instr.micro_batch = op.micro_batch;
+                }
+                last[stream].push(lowered[stream].len() as u32 - 1);
+            }
+        }
+        self.round_sums(program, &mut lowered);
+        for (stream, first, after) in pending {
+            let start = program.events.len() as u32;
+            program.events.extend(after.iter().map(|op| InstrId {
+                stream: u32::from(op.stream),
+                index: last[usize::from(op.stream)][op.index as usize],
+            }));
+            lowered[stream][first].after = Span { start, end: program.events.len() as u32 };
+        }
+        Ok(RankProgram { buffers: self.buffers, streams: lowered })
+    }
+
+    /// After the last merge of f32 partial sums, the finished sums of the rank's own rows become bf16.
+    fn round_sums(&self, program: &PassProgram, lowered: &mut [Vec<Instr>]) {
+        let merged = |instr: &Instr| match instr.kind {
+            InstrKind::Merge { call, .. } => Some(call),
+            _ => None,
+        };
+        let mut tensors = TensorSet::default();
+        for call in lowered.iter().flatten().filter_map(merged) {
+            for part in &program.calls[call as usize].parts {
+                tensors = tensors.union(part.tensors);
+            }
+        }
+        let rows: u64 = self.home.iter().map(|run| u64::from(run.rows.len)).sum();
+        let shape = self.plan.shape;
+        let bytes: u64 = tensors
+            .iter()
+            .filter(|t| *t != Tensor::Lse)
+            .map(|t| {
+                let heads = if t.is_kv() { shape.kv_heads } else { shape.q_heads };
+                rows * u64::from(heads) * t.row_bytes(shape.head_dim, Dtype::F32)
+            })
+            .sum();
+        let last = lowered.iter_mut().rfind(|stream| stream.iter().any(|i| merged(i).is_some()));
+        if let Some(stream) = last.filter(|_| bytes > 0) {
+            stream.push(instr(InstrKind::Cast { bytes }));
+        }
+    }
+
+    fn view(&self, candidates: &[usize], tensor: Tensor, seq: u32, rows: Rows) -> Result<View, LowerError> {
+        let slabs = &self.facts.slabs[self.rank as usize].slabs;
+        candidates
+            .iter()
+            .find_map(|slab| {
+                let row = slabs[*slab].find_dense(seq, rows)?;
+                let position = slabs[*slab].tensors.iter().position(|t| t == tensor)? as u32;
+                Some(View { buffer: self.slab_base[*slab] + position, row })
+            })
+            .ok_or_else(|| self.scattered(tensor, seq, rows))
+    }
+
+    fn scattered(&self, tensor: Tensor, seq: u32, rows: Rows) -> LowerError {
+        LowerError::Operand { rank: self.rank, tensor: tensor.name(), seq, row: rows.start }
+    }
+
+    fn accumulator(&self, tensor: Tensor, heads: HeadRange) -> usize {
+        self.accumulators.iter().position(|a| a.tensor == tensor && a.heads == heads).unwrap_or(0)
+    }
+
+    fn result_view(&self, slot: usize, tile: &Tile) -> Result<View, LowerError> {
+        let accumulator = &self.accumulators[slot];
+        let rows = rows_of(accumulator.tensor, tile);
+        let exit = || self.exit_base.iter().find(|(t, _)| *t == accumulator.tensor).map(|(_, base)| *base);
+        let (buffer, runs) = match accumulator.away {
+            Some(buffer) => (Some(buffer), &accumulator.runs),
+            None => (exit(), &self.home),
+        };
+        let row = Run::find_dense(runs, tile.seq, rows);
+        let view = buffer.zip(row).map(|(buffer, row)| View { buffer, row });
+        view.ok_or_else(|| self.scattered(accumulator.tensor, tile.seq, rows))
+    }
+
+    fn launch(
+        &mut self,
+        program: &mut PassProgram,
+        id: OpId,
+        launch: &Launch,
+        out: &mut Vec<Instr>,
+    ) -> Result<(), LowerError> {
+        let kv_heads = self.plan.shape.kv_of(launch.q_heads);
+        let candidates =
+            |tensors: &[Tensor], heads: HeadRange| self.facts.candidates(self.rank, id, TensorSet::of(tensors), heads);
+        let q = candidates(&[Tensor::Q], launch.q_heads);
+        let k = candidates(&[Tensor::K, Tensor::V], kv_heads);
+        let backward = self.pass == Pass::Backward;
+        let (d_o, o) = if backward {
+            (candidates(&[Tensor::DO], launch.q_heads), candidates(&[Tensor::O, Tensor::Lse], launch.q_heads))
+        } else {
+            (Vec::new(), Vec::new())
+        };
+        let slots: Vec<usize> =
+            contributions(self.pass).iter().map(|t| self.accumulator(*t, self.heads(*t, launch))).collect();
+        let tiles = &self.table.tiles[launch.tiles.range()];
+        let start = program.tiles.len() as u32;
+        program.tiles.reserve(tiles.len());
+        for tile in tiles {
+            let mut view = TileView {
+                seq: tile.seq,
+                q_rows: tile.q.len,
+                k_rows: tile.k.len,
+                q: self.view(&q, Tensor::Q, tile.seq, tile.q)?,
+                k: self.view(&k, Tensor::K, tile.seq, tile.k)?,
+                o: View::default(),
+                d_o: View::default(),
+                dq: View::default(),
+                dk: View::default(),
+            };
+            if backward {
+                view.o = self.view(&o, Tensor::O, tile.seq, tile.q)?;
+                view.d_o = self.view(&d_o, Tensor::DO, tile.seq, tile.q)?;
+                view.dq = self.result_view(slots[0], tile)?;
+                view.dk = self.result_view(slots[1], tile)?;
+            } else {
+                view.o = self.result_view(slots[0], tile)?;
+            }
+            program.tiles.push(view);
+        }
+        let span = Span { start, end: program.tiles.len() as u32 };
+        out.push(instr(InstrKind::Launch { tiles: span, mask: launch.mask, q_heads: launch.q_heads, kv_heads }));
+        let mut bytes = 0;
+        for slot in slots {
+            let tensor = self.accumulators[slot].tensor;
+            let heads = u64::from(self.accumulators[slot].heads.len());
+            bytes += self.accumulators[slot].meet(tiles) * heads * self.result_row_bytes(tensor, Dtype::Bf16);
+        }
+        if bytes > 0 {
+            out.push(instr(InstrKind::MergeLocal { bytes }));
+        }
+        Ok(())
+    }
+
+    /// Bytes of one row and head of a result and of what goes with it.
+    fn result_row_bytes(&self, tensor: Tensor, dtype: Dtype) -> u64 {
+        let one = tensor.row_bytes(self.plan.shape.head_dim, dtype);
+        match tensor {
+            Tensor::O => one + Tensor::Lse.row_bytes(self.plan.shape.head_dim, dtype),
+            Tensor::DK => 2 * one,
+            _ => one,
+        }
+    }
+
+    fn exchange(&self, program: &PassProgram, call: u32, out: &mut Vec<Instr>) {
+        let transfer = &program.calls[call as usize];
+        let rows = |part: &TransferPart| program.routes[part.routes as usize].rows[self.rank as usize];
+        if transfer.mode == CallMode::Copy {
+            let pack: u64 = transfer
+                .parts
+                .iter()
+                .map(|part| {
+                    let gathers = self.slices_heads(part);
+                    (rows(part).local + if gathers { rows(part).sent } else { 0 }) * part.row_bytes
+                })
+                .sum();
+            if pack > 0 {
+                out.push(instr(InstrKind::Pack { call, bytes: pack }));
+            }
+        }
+        out.push(instr(InstrKind::Transfer { call }));
+        if transfer.mode == CallMode::Accumulate && transfer.dtype == Dtype::F32 {
+            let bytes: u64 = transfer.parts.iter().map(|part| rows(part).received * part.row_bytes).sum();
+            if bytes > 0 {
+                out.push(instr(InstrKind::Merge { call, bytes }));
+            }
+        }
+    }
+
+    /// True when the part carries only some heads of a tensor that the rank holds with more heads side by side.
+    fn slices_heads(&self, part: &TransferPart) -> bool {
+        let slabs = &self.facts.slabs[self.rank as usize].slabs;
+        part.tensors.iter().any(|tensor| {
+            let (part_heads, slab_heads): (HeadRange, fn(&skewbench_plan::Slab) -> HeadRange) =
+                if tensor.is_kv() { (part.kv_heads, |s| s.kv_heads) } else { (part.q_heads, |s| s.q_heads) };
+            let mut holders = slabs.iter().filter(|s| s.tensors.has(tensor) && slab_heads(s).contains(part_heads));
+            !holders.any(|s| slab_heads(s) == part_heads)
+        })
+    }
+}
+
+fn instr(kind: InstrKind) -> Instr {
+    Instr { kind, after: Span { start: 0, end: 0 }, micro_batch: 0 }
+}

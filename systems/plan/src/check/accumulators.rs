@@ -1,0 +1,369 @@
+//! Every contribution to an accumulator arrives home exactly once.
+//!
+//! A tile contributes to the accumulators of its own rank: O with LSE for its rows in the forward, dQ for its rows and
+//! dK, dV for its keys in the backward. A move of an `Accumulate` call takes all that the sender's accumulator holds and
+//! adds it to the receiver's. So values are conserved if, on every rank, each contribution or arrival is ordered against
+//! each departure of the same rows and heads, a departure has something to take, and only homes (the exit layout) end
+//! up with anything.
+
+use super::{View, heads_text, rows_text};
+use crate::{CallMode, Dtype, HeadRange, Mask, OpId, Pass, PlanError, Rows, Run, Span, Tensor, Tile, Work};
+
+/// One kind of accumulator.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Output,
+    QueryGradient,
+    KeyGradient,
+}
+
+impl Kind {
+    fn of(pass: Pass) -> &'static [Self] {
+        match pass {
+            Pass::Forward => &[Self::Output],
+            Pass::Backward => &[Self::QueryGradient, Self::KeyGradient],
+        }
+    }
+
+    fn tensor(self) -> Tensor {
+        match self {
+            Self::Output => Tensor::O,
+            Self::QueryGradient => Tensor::DQ,
+            Self::KeyGradient => Tensor::DK,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Output => "O",
+            Self::QueryGradient => "dQ",
+            Self::KeyGradient => "dK and dV",
+        }
+    }
+
+    fn rows(self, tile: &Tile) -> Rows {
+        if self == Self::KeyGradient { tile.k } else { tile.q }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Change {
+    /// A launch on the tiles of a span.
+    Contribution(Span, Mask),
+    /// Moves of a span that arrive, and whether they come rounded to bf16.
+    Arrival { span: Span, rounded: bool },
+    /// Moves of a span that leave, and whether the sender keeps a copy or sends O without LSE.
+    Departure { span: Span, needs_all_keys: bool },
+}
+
+/// What one operation of a rank does to accumulators of some heads.
+#[derive(Clone, Copy)]
+struct Event {
+    op: OpId,
+    heads: HeadRange,
+    change: Change,
+}
+
+pub(super) fn check(view: &View<'_>) -> Result<(), PlanError> {
+    let homes = homes(view);
+    let mut scratch = Scratch::default();
+    for kind in Kind::of(view.pass) {
+        for rank in 0..view.plan.ranks {
+            let events = events(view, rank, *kind);
+            let mut bounds: Vec<u16> = events.iter().flat_map(|e| [e.heads.start, e.heads.end]).collect();
+            bounds.sort_unstable();
+            bounds.dedup();
+            let mut accepted: Vec<Vec<Event>> = Vec::new();
+            for cut in bounds.windows(2) {
+                let heads = HeadRange::new(cut[0], cut[1]);
+                let group: Vec<Event> = events.iter().filter(|e| e.heads.contains(heads)).copied().collect();
+                if group.is_empty() || accepted.iter().any(|a| alike(view, rank, a, &group)) {
+                    continue;
+                }
+                conserved(view, rank, *kind, heads, &group, &homes[rank as usize], &mut scratch)?;
+                accepted.push(group);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs of the exit layout by rank.
+fn homes(view: &View<'_>) -> Vec<Vec<Run>> {
+    let mut homes: Vec<Vec<Run>> = vec![Vec::new(); view.plan.ranks as usize];
+    for shard in &view.plan.exit {
+        homes[shard.rank as usize].push(Run { seq: shard.seq, rows: shard.rows, offset: 0 });
+    }
+    for runs in &mut homes {
+        runs.sort_unstable_by_key(|r| (r.seq, r.rows.start));
+    }
+    homes
+}
+
+fn events(view: &View<'_>, rank: u32, kind: Kind) -> Vec<Event> {
+    let table = view.plan.pass(view.pass);
+    let mut events = Vec::new();
+    for (index, op) in table.ranks[rank as usize].streams.first().into_iter().flatten().enumerate() {
+        if let Work::Launch(launch) = op.work {
+            let heads = if kind == Kind::KeyGradient { view.plan.shape.kv_of(launch.q_heads) } else { launch.q_heads };
+            let op = OpId { stream: crate::COMPUTE, index: index as u32 };
+            events.push(Event { op, heads, change: Change::Contribution(launch.tiles, launch.mask) });
+        }
+    }
+    for (call, op) in view.order.posts(rank) {
+        let call = &table.calls[*call as usize];
+        if call.mode != CallMode::Accumulate {
+            continue;
+        }
+        for part in call.parts.iter().filter(|p| p.tensors.has(kind.tensor())) {
+            let Some(index) = view.indices.get(part.moves) else { continue };
+            let heads = part.heads(kind.tensor());
+            if !index.received(rank).is_empty() {
+                events.push(Event {
+                    op: *op,
+                    heads,
+                    change: Change::Arrival { span: part.moves, rounded: call.dtype == Dtype::Bf16 },
+                });
+            }
+            if !index.sent(rank).is_empty() {
+                let needs_all_keys = kind == Kind::Output && (call.keep || !part.tensors.has(Tensor::Lse));
+                events.push(Event { op: *op, heads, change: Change::Departure { span: part.moves, needs_all_keys } });
+            }
+        }
+    }
+    events
+}
+
+/// True when two groups do the same on other heads, in the same order.
+fn alike(view: &View<'_>, rank: u32, a: &[Event], b: &[Event]) -> bool {
+    let before = |x: &Event, y: &Event| view.order.before(rank, x.op, y.op);
+    a.len() == b.len()
+        && a.iter().zip(b).all(|(x, y)| x.change == y.change)
+        && (0..a.len()).all(|i| (0..a.len()).all(|j| before(&a[i], &a[j]) == before(&b[i], &b[j])))
+}
+
+/// A stretch of rows that one event of the group touches.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Stretch {
+    seq: u32,
+    class: (u32, u32),
+    start: u32,
+    end: u32,
+    event: u32,
+    all_keys: bool,
+}
+
+#[derive(Default)]
+struct Scratch {
+    stretches: Vec<Stretch>,
+    active: Vec<Stretch>,
+}
+
+fn stretches(view: &View<'_>, rank: u32, kind: Kind, group: &[Event], out: &mut Vec<Stretch>) {
+    let table = view.plan.pass(view.pass);
+    out.clear();
+    let mut add = |event: usize, seq: u32, rows: Rows, all_keys: bool| {
+        let start = rows.start / rows.stride;
+        let class = (rows.stride, rows.class());
+        out.push(Stretch { seq, class, start, end: start + rows.len, event: event as u32, all_keys });
+    };
+    for (i, event) in group.iter().enumerate() {
+        match event.change {
+            Change::Contribution(span, mask) => {
+                for tile in &table.tiles[span.range()] {
+                    let bounds = &view.plan.sequences[tile.seq as usize];
+                    let first = bounds[bounds.partition_point(|b| *b <= tile.q.start) - 1];
+                    let all_keys = mask == Mask::Causal && tile.k.stride == 1 && tile.k.start == first;
+                    add(i, tile.seq, kind.rows(tile), all_keys);
+                }
+            }
+            Change::Arrival { span, .. } | Change::Departure { span, .. } => {
+                let Some(index) = view.indices.get(span) else { continue };
+                let list = if matches!(event.change, Change::Arrival { .. }) {
+                    index.received(rank)
+                } else {
+                    index.sent(rank)
+                };
+                for mv in list {
+                    let mv = &table.moves[span.range()][*mv as usize];
+                    add(i, mv.seq, mv.rows, false);
+                }
+            }
+        }
+    }
+    split_by_stride(out);
+    out.sort_unstable();
+}
+
+/// Where rows of one sequence come with several strides, all are expressed in the largest one.
+fn split_by_stride(out: &mut Vec<Stretch>) {
+    let mut widest: Vec<(u32, u32)> = Vec::new();
+    for s in out.iter() {
+        match widest.iter_mut().find(|w| w.0 == s.seq) {
+            Some(w) => w.1 = w.1.max(s.class.0),
+            None => widest.push((s.seq, s.class.0)),
+        }
+    }
+    if widest.iter().all(|(seq, stride)| out.iter().all(|s| s.seq != *seq || s.class.0 == *stride)) {
+        return;
+    }
+    let mut split = Vec::with_capacity(out.len());
+    for s in out.drain(..) {
+        let stride = widest.iter().find(|w| w.0 == s.seq).map_or(1, |w| w.1);
+        if s.class.0 != 1 || stride == 1 {
+            split.push(s);
+            continue;
+        }
+        for residue in 0..stride {
+            let rows = Rows::residue(s.start, s.end, residue, stride);
+            if !rows.is_empty() {
+                let start = rows.start / stride;
+                split.push(Stretch { class: (stride, residue), start, end: start + rows.len, ..s });
+            }
+        }
+    }
+    *out = split;
+}
+
+fn conserved(
+    view: &View<'_>,
+    rank: u32,
+    kind: Kind,
+    heads: HeadRange,
+    group: &[Event],
+    homes: &[Run],
+    scratch: &mut Scratch,
+) -> Result<(), PlanError> {
+    stretches(view, rank, kind, group, &mut scratch.stretches);
+    let Scratch { stretches, active } = scratch;
+    let mut rest = stretches.as_slice();
+    while let Some(first) = rest.first() {
+        let count = rest.partition_point(|s| (s.seq, s.class) <= (first.seq, first.class));
+        let (lane, later) = rest.split_at(count);
+        rest = later;
+        active.clear();
+        let mut next = lane.iter().peekable();
+        let mut row = first.start;
+        loop {
+            active.retain(|s| s.end > row);
+            while let Some(s) = next.next_if(|s| s.start <= row) {
+                active.push(*s);
+            }
+            if active.is_empty() {
+                match next.peek() {
+                    Some(s) => row = s.start,
+                    None => break,
+                }
+                continue;
+            }
+            let mut until = active.iter().map(|s| s.end).chain(next.peek().map(|s| s.start)).min().unwrap_or(row + 1);
+            let (stride, class) = first.class;
+            let home = home_until(homes, first.seq, row * stride + class, stride, &mut until, row);
+            let rows = Rows { start: row * stride + class, len: until - row, stride };
+            interval(view, rank, kind, group, active, home).map_err(|what| {
+                view.error(format!(
+                    "rank {rank}: {} of sequence {}, {}, {}: {what}",
+                    kind.name(),
+                    first.seq,
+                    rows_text(rows),
+                    heads_text(heads)
+                ))
+            })?;
+            row = until;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the rank is home of `row`; cuts `until` (in class indices) where that changes.
+fn home_until(homes: &[Run], seq: u32, row: u32, stride: u32, until: &mut u32, index: u32) -> bool {
+    let mut here = false;
+    let cut = |until: &mut u32, edge: u32| {
+        // First index of the class at or after the edge.
+        let at = index + edge.saturating_sub(row).div_ceil(stride);
+        if at > index {
+            *until = (*until).min(at);
+        }
+    };
+    for run in homes.iter().filter(|r| r.seq == seq) {
+        let held = row >= run.rows.start && row < run.rows.end();
+        if run.rows.stride == 1 {
+            here |= held;
+            cut(until, if held { run.rows.end() } else { run.rows.start });
+        } else if run.rows.stride == stride {
+            if run.rows.class() == row % stride {
+                here |= held;
+                cut(until, if held { run.rows.end() } else { run.rows.start });
+            }
+        } else {
+            here |= held && run.rows.class() == row % run.rows.stride;
+            cut(until, row + 1);
+        }
+    }
+    here
+}
+
+fn interval(
+    view: &View<'_>,
+    rank: u32,
+    kind: Kind,
+    group: &[Event],
+    active: &[Stretch],
+    home: bool,
+) -> Result<(), String> {
+    let departs = |s: &&Stretch| matches!(group[s.event as usize].change, Change::Departure { .. });
+    let describe = |event: &Event| match event.change {
+        Change::Contribution(..) => format!("the launch at operation {}.{}", event.op.stream, event.op.index),
+        Change::Arrival { .. } => format!("the arrival at operation {}.{}", event.op.stream, event.op.index),
+        Change::Departure { .. } => format!("the departure at operation {}.{}", event.op.stream, event.op.index),
+    };
+    let before = |a: &Event, b: &Event| view.order.before(rank, a.op, b.op);
+    let mut departures: Vec<&Event> = active.iter().filter(departs).map(|s| &group[s.event as usize]).collect();
+    let gains: Vec<(&Event, bool)> =
+        active.iter().filter(|s| !departs(s)).map(|s| (&group[s.event as usize], s.all_keys)).collect();
+    let rounded = gains.iter().find(|(g, _)| matches!(g.change, Change::Arrival { rounded: true, .. }));
+    if let Some((arrival, _)) = rounded.filter(|_| gains.len() > 1) {
+        return Err(format!("{} brings a partial sum in bf16; partial sums travel in f32", describe(arrival)));
+    }
+    if home {
+        return match departures.first() {
+            Some(event) => Err(format!("{} takes away what is already home", describe(event))),
+            None => Ok(()),
+        };
+    }
+    if departures.is_empty() {
+        return Err(format!("a contribution is missing: what {} adds never leaves for home", describe(gains[0].0)));
+    }
+    departures.sort_unstable_by_key(|d| view.order.position(rank, d.op));
+    for (gain, _) in &gains {
+        let mut leaves = false;
+        for departure in &departures {
+            leaves |= before(gain, departure);
+            if !before(gain, departure) && !before(departure, gain) {
+                return Err(format!("{} and {} are not ordered", describe(gain), describe(departure)));
+            }
+        }
+        if !leaves {
+            return Err(format!("a contribution is missing: what {} adds comes after every departure", describe(gain)));
+        }
+    }
+    for (i, departure) in departures.iter().enumerate() {
+        let since = i.checked_sub(1).map(|p| departures[p]);
+        let mut taken = gains.iter().filter(|(g, _)| before(g, departure) && since.is_none_or(|s| !before(g, s)));
+        let Some((_, all_keys)) = taken.next() else {
+            return Err(format!(
+                "{} takes a contribution that has already left or was never made",
+                describe(departure)
+            ));
+        };
+        let partial = !*all_keys || taken.next().is_some();
+        if partial && kind == Kind::Output && matches!(departure.change, Change::Departure { needs_all_keys: true, .. })
+        {
+            return Err(format!(
+                "{} sends O without LSE, or keeps it for the backward, although other keys are still missing",
+                describe(departure)
+            ));
+        }
+    }
+    Ok(())
+}

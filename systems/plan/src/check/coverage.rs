@@ -1,0 +1,239 @@
+//! Every unmasked pair of every document and head is computed exactly once.
+//!
+//! Rows of a document that are dealt with a stride `s` are looked at by residue class: with `q = rq + s a` and
+//! `k = rk + s b`, a key is visible when `b <= a` (`rk <= rq`) or `b < a` (`rk > rq`). Each pair of classes is then a
+//! triangle of its own, which the tiles must partition.
+
+use std::collections::HashMap;
+
+use super::{View, heads_text};
+use crate::{HeadRange, Mask, PlanError, Span, Tile, Work};
+
+/// A tile in the coordinates of its pair of classes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Piece {
+    seq: u32,
+    doc: u32,
+    classes: (u32, u32),
+    q: (u32, u32),
+    k: (u32, u32),
+    /// The last key of each row is on the diagonal.
+    diagonal: bool,
+    stride: u32,
+}
+
+type Launches = Vec<(Span, Mask)>;
+
+pub(super) fn check(view: &View<'_>) -> Result<(), PlanError> {
+    let mut by_heads: Vec<(HeadRange, Launches)> = Vec::new();
+    let mut slots: HashMap<HeadRange, usize> = HashMap::new();
+    for streams in &view.plan.pass(view.pass).ranks {
+        for op in streams.streams.iter().flatten() {
+            if let Work::Launch(launch) = op.work {
+                let slot = *slots.entry(launch.q_heads).or_insert_with(|| {
+                    by_heads.push((launch.q_heads, Vec::new()));
+                    by_heads.len() - 1
+                });
+                by_heads[slot].1.push((launch.tiles, launch.mask));
+            }
+        }
+    }
+    let mut bounds: Vec<u16> = by_heads.iter().flat_map(|(h, _)| [h.start, h.end]).collect();
+    bounds.extend([0, view.plan.shape.q_heads]);
+    bounds.sort_unstable();
+    bounds.dedup();
+    let mut accepted: Vec<Launches> = Vec::new();
+    for cut in bounds.windows(2) {
+        let heads = HeadRange::new(cut[0], cut[1]);
+        let mut launches: Launches =
+            by_heads.iter().filter(|(h, _)| h.contains(heads)).flat_map(|(_, l)| l.iter().copied()).collect();
+        launches.sort_unstable_by_key(|(span, mask)| (span.start, span.end, *mask));
+        if accepted.contains(&launches) {
+            continue;
+        }
+        covers(view, heads, &launches)?;
+        accepted.push(launches);
+    }
+    Ok(())
+}
+
+fn covers(view: &View<'_>, heads: HeadRange, launches: &Launches) -> Result<(), PlanError> {
+    let tiles = &view.plan.pass(view.pass).tiles;
+    let mut pieces = Vec::with_capacity(launches.iter().map(|(span, _)| span.len()).sum());
+    for (span, mask) in launches {
+        for tile in &tiles[span.range()] {
+            pieces.push(piece(view, heads, tile, *mask)?);
+        }
+    }
+    pieces.sort_unstable();
+    let mut rest = pieces.as_slice();
+    for (seq, bounds) in view.plan.sequences.iter().enumerate() {
+        for (doc, edge) in bounds.windows(2).enumerate() {
+            let id = (seq as u32, doc as u32);
+            let count = rest.partition_point(|p| (p.seq, p.doc) <= id);
+            let (of_document, later) = rest.split_at(count);
+            rest = later;
+            document(view, heads, id, (edge[0], edge[1]), of_document)?;
+        }
+    }
+    Ok(())
+}
+
+fn place(heads: HeadRange, (seq, doc): (u32, u32)) -> String {
+    format!("sequence {seq}, document {doc}, query {}", heads_text(heads))
+}
+
+/// Puts a tile into class coordinates and checks that its mask is the document's.
+fn piece(view: &View<'_>, heads: HeadRange, tile: &Tile, mask: Mask) -> Result<Piece, PlanError> {
+    let bounds = &view.plan.sequences[tile.seq as usize];
+    let doc = bounds.partition_point(|b| *b <= tile.q.start) - 1;
+    let (start, end) = (bounds[doc], bounds[doc + 1]);
+    let at = || {
+        format!(
+            "{}: tile of {} on keys {}",
+            place(heads, (tile.seq, doc as u32)),
+            super::rows_text(tile.q),
+            super::rows_text(tile.k).trim_start_matches("rows ")
+        )
+    };
+    if tile.q.end() > end || tile.k.start < start || tile.k.end() > end {
+        return Err(view.error(format!("{} reaches outside its document {start}..{end}", at())));
+    }
+    let stride = if tile.q.len > 1 { tile.q.stride } else { tile.k.stride };
+    if (tile.k.len > 1 && tile.k.stride != stride) || (tile.q.len > 1 && tile.q.stride != stride) {
+        return Err(view.error(format!("{}: rows and keys have different strides", at())));
+    }
+    let classes = (tile.q.start % stride, tile.k.start % stride);
+    let behind = u32::from(classes.1 > classes.0);
+    let q = (tile.q.start / stride, tile.q.start / stride + tile.q.len);
+    let k = (tile.k.start / stride, tile.k.start / stride + tile.k.len);
+    let fits = match mask {
+        Mask::Full => k.1 + behind <= q.0 + 1,
+        Mask::Causal => k.1 + behind == q.1,
+        Mask::CausalExclusive => k.1 + behind == q.1 + 1,
+    };
+    if !fits {
+        let what = match mask {
+            Mask::Full => "shows keys that causality masks",
+            Mask::Causal | Mask::CausalExclusive => "is not aligned with the diagonal",
+        };
+        return Err(view.error(format!("{} {what}", at())));
+    }
+    let mut key_end = k.1;
+    if mask == Mask::CausalExclusive {
+        key_end -= 1;
+    }
+    Ok(Piece { seq: tile.seq, doc: doc as u32, classes, q, k: (k.0, key_end), diagonal: mask != Mask::Full, stride })
+}
+
+fn document(
+    view: &View<'_>,
+    heads: HeadRange,
+    id: (u32, u32),
+    edge: (u32, u32),
+    pieces: &[Piece],
+) -> Result<(), PlanError> {
+    let Some(first) = pieces.first() else {
+        return Err(view.error(format!("{}: no tile computes it", place(heads, id))));
+    };
+    let stride = pieces.iter().find(|p| p.q.1 - p.q.0 > 1).unwrap_or(first).stride;
+    if let Some(odd) = pieces.iter().find(|p| p.stride != stride) {
+        return Err(view.error(format!("{}: tiles of stride {} and {stride}", place(heads, id), odd.stride)));
+    }
+    let mut rest = pieces;
+    for rq in 0..stride {
+        for rk in 0..stride {
+            let count = rest.partition_point(|p| p.classes <= (rq, rk));
+            let (of_pair, later) = rest.split_at(count);
+            rest = later;
+            triangle(view, heads, id, Triangle::new(edge, stride, (rq, rk)), of_pair)?;
+        }
+    }
+    Ok(())
+}
+
+/// The visible pairs of one pair of classes of one document.
+struct Triangle {
+    stride: u32,
+    classes: (u32, u32),
+    /// Row indices of the class inside the document.
+    rows: (u32, u32),
+    /// First key index of the class inside the document.
+    first_key: u32,
+    behind: u32,
+}
+
+impl Triangle {
+    fn new((start, end): (u32, u32), stride: u32, classes: (u32, u32)) -> Self {
+        let first = |row: u32, class: u32| row.saturating_sub(class).div_ceil(stride);
+        Self {
+            stride,
+            classes,
+            rows: (first(start, classes.0), first(end, classes.0)),
+            first_key: first(start, classes.1),
+            behind: u32::from(classes.1 > classes.0),
+        }
+    }
+
+    /// One past the last key that row `a` sees.
+    fn keys_end(&self, a: u32) -> u32 {
+        (a + 1).saturating_sub(self.behind)
+    }
+
+    fn row(&self, a: u32) -> u32 {
+        a * self.stride + self.classes.0
+    }
+
+    fn key(&self, b: u32) -> u32 {
+        b * self.stride + self.classes.1
+    }
+}
+
+fn triangle(
+    view: &View<'_>,
+    heads: HeadRange,
+    id: (u32, u32),
+    triangle: Triangle,
+    pieces: &[Piece],
+) -> Result<(), PlanError> {
+    let (mut row, end) = triangle.rows;
+    let gap = |what: &str, row: u32, keys: (u32, u32)| {
+        let (a, b) = (triangle.key(keys.0), triangle.key(keys.1.max(keys.0 + 1) - 1));
+        Err(view.error(format!("{}: row {} has keys {a}..={b} computed {what}", place(heads, id), triangle.row(row))))
+    };
+    let mut active: Vec<&Piece> = Vec::new();
+    let mut next = pieces.iter().peekable();
+    while row < end {
+        active.retain(|p| p.q.1 > row);
+        while let Some(piece) = next.next_if(|p| p.q.0 <= row) {
+            active.push(piece);
+        }
+        let until = active.iter().map(|p| p.q.1).chain(next.peek().map(|p| p.q.0)).min().unwrap_or(end).min(end);
+        active.sort_unstable_by_key(|p| p.k);
+        // Full tiles end at the same key for every row of the interval; diagonal ones end on the diagonal.
+        let mut key = triangle.first_key;
+        let mut closed = false;
+        for piece in &active {
+            let seen_by_last = triangle.keys_end(until - 1);
+            if piece.k.0 >= seen_by_last && piece.diagonal {
+                continue;
+            }
+            if closed || piece.k.0 < key {
+                return gap("more than once", until - 1, (piece.k.0, key.min(piece.k.1).max(piece.k.0 + 1)));
+            }
+            if piece.k.0 > key && key < triangle.keys_end(until - 1) {
+                return gap("by no tile", until - 1, (key, piece.k.0.min(triangle.keys_end(until - 1))));
+            }
+            if piece.diagonal {
+                closed = true;
+            } else {
+                key = piece.k.1;
+            }
+        }
+        if !closed && key < triangle.keys_end(until - 1) {
+            return gap("by no tile", until - 1, (key, triangle.keys_end(until - 1)));
+        }
+        row = until;
+    }
+    Ok(())
+}

@@ -1,0 +1,177 @@
+//! Indices inside their tables, heads inside the shape, shards that partition the sequences.
+
+use super::{error, rows_text};
+use crate::{CallMode, HeadRange, Part, Pass, Plan, PlanError, Rows, Shard, Tensor, TensorSet, Work};
+
+pub(crate) fn check(plan: &Plan) -> Result<(), PlanError> {
+    let layout = |what: String| PlanError { planner: plan.planner.clone(), pass: "layout", what };
+    let shape = plan.shape;
+    if shape.kv_heads == 0 || shape.head_dim == 0 || !shape.q_heads.is_multiple_of(shape.kv_heads) || shape.q_heads == 0
+    {
+        return Err(layout(format!(
+            "{} query heads on {} KV heads of dimension {} is not a grouped-query shape",
+            shape.q_heads, shape.kv_heads, shape.head_dim
+        )));
+    }
+    for (seq, bounds) in plan.sequences.iter().enumerate() {
+        let rising = bounds.windows(2).all(|w| w[0] < w[1]);
+        if bounds.first() != Some(&0) || !rising {
+            return Err(layout(format!("sequence {seq}: document bounds must start at 0 and rise")));
+        }
+    }
+    partition(plan, &plan.entry, "entry").map_err(layout)?;
+    partition(plan, &plan.exit, "exit").map_err(layout)?;
+    for pass in [Pass::Forward, Pass::Backward] {
+        tables(plan, pass).map_err(|what| error(plan, pass, what))?;
+    }
+    Ok(())
+}
+
+/// Every row of every sequence lies in exactly one shard.
+fn partition(plan: &Plan, shards: &[Shard], name: &str) -> Result<(), String> {
+    let mut by_seq: Vec<Vec<Rows>> = vec![Vec::new(); plan.sequences.len()];
+    for shard in shards {
+        if shard.rank >= plan.ranks {
+            return Err(format!("{name} layout names rank {} of {}", shard.rank, plan.ranks));
+        }
+        rows_inside(plan, shard.seq, shard.rows).map_err(|e| format!("{name} layout: {e}"))?;
+        by_seq[shard.seq as usize].push(shard.rows);
+    }
+    for (seq, shards) in by_seq.iter_mut().enumerate() {
+        let tokens = plan.sequences[seq].last().copied().unwrap_or(0);
+        let held: u64 = shards.iter().map(|r| u64::from(r.len)).sum();
+        if held != u64::from(tokens) {
+            return Err(format!("{name} layout holds {held} of the {tokens} rows of sequence {seq}"));
+        }
+        if shards.iter().all(|r| r.stride == 1) {
+            shards.sort_unstable();
+            if let Some(pair) = shards.windows(2).find(|w| w[0].end() > w[1].start) {
+                return Err(format!("{name} layout holds {} of sequence {seq} twice", rows_text(pair[1])));
+            }
+        } else {
+            let mut seen = vec![false; tokens as usize];
+            for rows in shards.iter() {
+                for i in 0..rows.len {
+                    let row = (rows.start + i * rows.stride) as usize;
+                    if std::mem::replace(&mut seen[row], true) {
+                        return Err(format!("{name} layout holds row {row} of sequence {seq} twice"));
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn rows_inside(plan: &Plan, seq: u32, rows: Rows) -> Result<(), String> {
+    let bounds = plan.sequences.get(seq as usize).ok_or_else(|| format!("no sequence {seq}"))?;
+    let tokens = u64::from(bounds.last().copied().unwrap_or(0));
+    if rows.stride == 0 || rows.is_empty() {
+        return Err(format!("sequence {seq}: empty rows at {}", rows.start));
+    }
+    let last = u64::from(rows.start) + u64::from(rows.len - 1) * u64::from(rows.stride);
+    if last >= tokens {
+        return Err(format!("sequence {seq}: row {last} of {tokens}"));
+    }
+    Ok(())
+}
+
+fn heads_inside(heads: HeadRange, of: HeadRange) -> bool {
+    heads.start <= heads.end && of.contains(heads)
+}
+
+fn tables(plan: &Plan, pass: Pass) -> Result<(), String> {
+    let table = plan.pass(pass);
+    if table.ranks.len() != plan.ranks as usize {
+        return Err(format!("streams of {} ranks in a plan of {}", table.ranks.len(), plan.ranks));
+    }
+    for (i, tile) in table.tiles.iter().enumerate() {
+        for rows in [tile.q, tile.k] {
+            rows_inside(plan, tile.seq, rows).map_err(|e| format!("tile {i}: {e}"))?;
+        }
+    }
+    for (i, mv) in table.moves.iter().enumerate() {
+        rows_inside(plan, mv.seq, mv.rows).map_err(|e| format!("move {i}: {e}"))?;
+        if mv.from >= plan.ranks || mv.to >= plan.ranks {
+            return Err(format!("move {i} goes from rank {} to rank {} of {}", mv.from, mv.to, plan.ranks));
+        }
+    }
+    for (i, call) in table.calls.iter().enumerate() {
+        if call.keep && pass == Pass::Backward {
+            return Err(format!("call {i} keeps values after the backward"));
+        }
+        for part in &call.parts {
+            part_inside(plan, pass, call.mode, part).map_err(|e| format!("call {i}: {e}"))?;
+        }
+    }
+    for (rank, streams) in table.ranks.iter().enumerate() {
+        for (stream, op) in streams.streams.iter().enumerate().flat_map(|(s, ops)| ops.iter().map(move |op| (s, op))) {
+            match op.work {
+                Work::Launch(launch) => {
+                    let inside =
+                        launch.tiles.start < launch.tiles.end && launch.tiles.end as usize <= table.tiles.len();
+                    if !inside {
+                        return Err(format!("rank {rank}: a launch without tiles or outside the table of tiles"));
+                    }
+                    if launch.q_heads.is_empty() || !heads_inside(launch.q_heads, plan.shape.all_q()) {
+                        return Err(format!("rank {rank}: a launch on query heads {:?}", launch.q_heads));
+                    }
+                    if stream != usize::from(crate::COMPUTE) {
+                        return Err(format!("rank {rank}: a launch on transfer stream {stream}"));
+                    }
+                }
+                Work::Exchange(call) if call as usize >= table.calls.len() => {
+                    return Err(format!("rank {rank}: no call {call}"));
+                }
+                Work::Exchange(_) | Work::Linear { .. } => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+fn part_inside(plan: &Plan, pass: Pass, mode: CallMode, part: &Part) -> Result<(), String> {
+    let table = plan.pass(pass);
+    if part.moves.is_empty() || part.moves.end as usize > table.moves.len() {
+        return Err("a part without moves or outside the table of moves".into());
+    }
+    let allowed = match (mode, pass) {
+        (CallMode::Copy, Pass::Forward) => TensorSet::Q.union(TensorSet::KV),
+        (CallMode::Copy, Pass::Backward) => TensorSet::Q.union(TensorSet::KV).union(TensorSet::DO_O_LSE),
+        (CallMode::Accumulate, Pass::Forward) => TensorSet::O_LSE,
+        (CallMode::Accumulate, Pass::Backward) => TensorSet::DQ.union(TensorSet::DKV),
+    };
+    if let Some(tensor) = part.tensors.iter().find(|t| !allowed.has(*t)) {
+        return Err(format!("{} cannot travel in a call of this mode and pass", tensor.name()));
+    }
+    for (a, b) in [(Tensor::K, Tensor::V), (Tensor::DK, Tensor::DV)] {
+        if part.tensors.has(a) != part.tensors.has(b) {
+            return Err(format!("{} and {} travel together or not at all", a.name(), b.name()));
+        }
+    }
+    if mode == CallMode::Accumulate && part.tensors.has(Tensor::Lse) && !part.tensors.has(Tensor::O) {
+        return Err("LSE cannot be merged without its O".into());
+    }
+    for tensor in part.tensors.iter() {
+        let all = if tensor.is_kv() { plan.shape.all_kv() } else { plan.shape.all_q() };
+        let heads = part.heads(tensor);
+        if heads.is_empty() || !heads_inside(heads, all) {
+            return Err(format!("{} of heads {}..{}", tensor.name(), heads.start, heads.end));
+        }
+    }
+    if part.tensors.is_empty() {
+        return Err("a part without tensors".into());
+    }
+    if mode == CallMode::Accumulate {
+        let moves = &table.moves[part.moves.range()];
+        if let Some(mv) = moves.iter().find(|m| m.from == m.to) {
+            return Err(format!(
+                "rank {} accumulates {} of sequence {} onto itself",
+                mv.from,
+                rows_text(mv.rows),
+                mv.seq
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,84 @@
+use crate::check::shape;
+use crate::{HeadRange, MoveIndices, OpId, Order, Pass, Plan, PlanError, Provider, RankSlabs, Tensor, TensorSet};
+
+/// What follows from a plan's tables and streams alone; the checker and the lowering both need it.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    forward: PassFacts,
+    backward: PassFacts,
+}
+
+/// [`Facts`] of one pass.
+#[derive(Clone, Debug)]
+pub struct PassFacts {
+    /// Moves of every span by rank.
+    pub indices: MoveIndices,
+    /// Slabs of every rank.
+    pub slabs: Vec<RankSlabs>,
+    /// Happens-before on every rank.
+    pub order: Order,
+}
+
+impl Facts {
+    /// Works out the facts of a plan.
+    ///
+    /// # Errors
+    /// When an index of the plan is outside its table, a shard layout does not partition the sequences, or operations
+    /// wait for each other.
+    pub fn of(plan: &Plan) -> Result<Self, PlanError> {
+        shape::check(plan)?;
+        let pass = |pass| {
+            let indices = MoveIndices::of(plan.pass(pass), plan.ranks);
+            let order = Order::of(plan, pass, &indices)?;
+            let slabs = RankSlabs::of(plan, pass, &indices);
+            Ok(PassFacts { indices, slabs, order })
+        };
+        Ok(Self { forward: pass(Pass::Forward)?, backward: pass(Pass::Backward)? })
+    }
+
+    /// Facts of one pass.
+    pub fn pass(&self, pass: Pass) -> &PassFacts {
+        match pass {
+            Pass::Forward => &self.forward,
+            Pass::Backward => &self.backward,
+        }
+    }
+}
+
+impl PassFacts {
+    /// Indices of the slabs of `rank` that hold `tensors` of `heads` when `op` starts, the latest provider first.
+    pub fn candidates(&self, rank: u32, op: OpId, tensors: TensorSet, heads: HeadRange) -> Vec<usize> {
+        candidates(&self.slabs[rank as usize], &self.order, rank, op, tensors, heads)
+    }
+}
+
+pub(crate) fn candidates(
+    slabs: &RankSlabs,
+    order: &Order,
+    rank: u32,
+    op: OpId,
+    tensors: TensorSet,
+    heads: HeadRange,
+) -> Vec<usize> {
+    let ready = |provider: Provider| match provider {
+        Provider::Entry | Provider::Exit | Provider::Kept(_) => true,
+        Provider::Call(call) => order.post(rank, call).is_some_and(|post| order.before(rank, post, op)),
+    };
+    let slabs = &slabs.slabs;
+    (0..slabs.len()).rev().filter(|i| slabs[*i].holds(tensors, heads) && ready(slabs[*i].provider)).collect()
+}
+
+/// Tensors that a launch reads, and whether its key rows (rather than its query rows) index them.
+pub fn operands(pass: Pass) -> &'static [(TensorSet, bool)] {
+    const FORWARD: &[(TensorSet, bool)] = &[(TensorSet::Q, false), (TensorSet::KV, true)];
+    const BACKWARD: &[(TensorSet, bool)] = &[
+        (TensorSet::Q, false),
+        (TensorSet::KV, true),
+        (TensorSet::of(&[Tensor::DO]), false),
+        (TensorSet::O_LSE, false),
+    ];
+    match pass {
+        Pass::Forward => FORWARD,
+        Pass::Backward => BACKWARD,
+    }
+}
