@@ -1,1 +1,10 @@
-//! placeholder
+//! Systems that balance attention over packed sequences: placements deal a step's sequences to ranks and waves, planners say
+//! what the ranks of a wave compute and send, and the registry names pairs of them.
+
+pub mod balance;
+mod options;
+pub mod placements;
+pub mod planners;
+pub mod registry;
+
+pub use options::{Accepts, DefaultValue, OptionSpec, Options};

@@ -1,1 +1,5 @@
-fn main() {}
+//! Entry point of the `skewbench` binary.
+
+fn main() -> std::process::ExitCode {
+    skewbench::cli::main()
+}

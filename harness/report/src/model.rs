@@ -1,0 +1,214 @@
+//! What a report says: plain data, filled in by whoever has read the runs.
+//!
+//! Text fields are plain text in reading language; they are escaped on every way out. Numbers are in the
+//! unit that the column, axis or field names. Nothing here depends on the clock.
+
+use serde::{Deserialize, Serialize};
+
+use crate::figure::Figure;
+
+/// One report: everything that ends up on the page, in the order in which it is to be read.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Site {
+    /// Title of the report.
+    pub title: String,
+    /// One line below the title.
+    pub subtitle: String,
+    /// The question that the report answers.
+    pub question: String,
+    /// The answer, in paragraphs.
+    pub verdict: Vec<String>,
+    /// The command line that made the run.
+    pub command: String,
+    /// Source revision, with a mark where the tree was not clean.
+    pub revision: String,
+    /// Machine profile by name, and what of it is measured or assumed.
+    pub profile: String,
+    /// Backend that produced the numbers.
+    pub backend: String,
+    /// Master seed, as text.
+    pub seed: String,
+    /// What the report was made from: run folders, experiment hashes.
+    pub created_from: String,
+    /// Systems in the order that fixes their colours and markers on every figure. Series that are not named
+    /// here follow in order of first appearance.
+    pub series_order: Vec<String>,
+    /// Published beside ours, one row per quantity.
+    pub summary: Vec<SummaryRow>,
+    /// Figures, in reading order.
+    pub figures: Vec<Figure>,
+    /// What each system is.
+    pub systems: Vec<SystemCard>,
+    /// How the numbers were made.
+    pub method: Vec<Section>,
+    /// Name and value of each thing known of the machine and the software.
+    pub environment: Vec<(String, String)>,
+    /// Cells that gave no number, with the reason.
+    pub failures: Vec<Failure>,
+    /// Further files of the run.
+    pub downloads: Vec<Download>,
+}
+
+/// How a number came to be. The five are never mixed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Timed on hardware.
+    Measured,
+    /// Priced by event simulation on a machine profile.
+    #[default]
+    Simulated,
+    /// Counted or computed exactly from the inputs.
+    Computed,
+    /// From a model with a fitted or assumed parameter.
+    Modelled,
+    /// Quoted from a publication.
+    Published,
+}
+
+impl Kind {
+    /// The word the report prints.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Simulated => "simulated",
+            Self::Computed => "computed",
+            Self::Modelled => "modelled",
+            Self::Published => "published",
+        }
+    }
+}
+
+/// Whether a cell has a value.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// It has.
+    #[default]
+    Ok,
+    /// It was tried and failed.
+    Failed,
+    /// It was not tried.
+    Skipped,
+}
+
+impl Status {
+    /// The word the report prints.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Failed => "failed",
+            Self::Skipped => "skipped",
+        }
+    }
+}
+
+/// How ours compares with the published value.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// Within what the caller calls agreement.
+    Agrees,
+    /// Outside it.
+    Differs,
+    /// The interval does not tell.
+    Unclear,
+    /// Nothing published to compare with.
+    #[default]
+    None,
+}
+
+/// One quantity of the table that opens the report.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SummaryRow {
+    /// Id of the figure the row belongs to; a link where the report has that figure.
+    pub figure: String,
+    /// Workload.
+    pub dataset: String,
+    /// System, pair or placement.
+    pub system: String,
+    /// The quantity in words, with its coordinates.
+    pub quantity: String,
+    /// Unit of `published_value`, `value` and the interval; empty where they are pure numbers.
+    pub unit: String,
+    /// The published number as the source words it ("up to 2.54x", "< 0.7%"), where there is one.
+    pub published: Option<String>,
+    /// Ours.
+    pub value: Option<f64>,
+    /// Ours over published, where that makes sense.
+    pub ratio: Option<f64>,
+    /// Lower end of the 95% interval of `value`.
+    pub ci_low: Option<f64>,
+    /// Upper end of the 95% interval of `value`.
+    pub ci_high: Option<f64>,
+    /// Samples (steps, launches) behind `value`.
+    pub n: Option<u64>,
+    /// How `value` came to be.
+    pub kind: Kind,
+    /// Whether there is a value.
+    pub status: Status,
+    /// Why there is none, or why ours differs.
+    pub reason: String,
+    /// Comparison with the published value.
+    pub verdict: Verdict,
+    /// The comparison in a few words; the page shows the verdict's own word where this is empty.
+    pub verdict_text: String,
+}
+
+/// What a system is and how it was set.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SystemCard {
+    /// Name as on the figures.
+    pub name: String,
+    /// Its placement.
+    pub placement: String,
+    /// Its planner.
+    pub planner: String,
+    /// What it does, in a few sentences.
+    pub description: String,
+    /// Where it was published.
+    pub source: String,
+    /// Options in force: name, value.
+    pub options: Vec<(String, String)>,
+    /// What a reader has to know before comparing it.
+    pub notes: Vec<String>,
+}
+
+/// A titled piece of text.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Section {
+    /// Heading.
+    pub title: String,
+    /// Paragraphs.
+    pub paragraphs: Vec<String>,
+}
+
+/// A cell without a number.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Failure {
+    /// Experiment or figure.
+    pub experiment: String,
+    /// Coordinates of the cell in words.
+    pub cell: String,
+    /// Failed or skipped.
+    pub status: Status,
+    /// Why.
+    pub reason: String,
+}
+
+/// A file beside the page.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Download {
+    /// Text of the link.
+    pub label: String,
+    /// Path relative to the page, with `/`.
+    pub href: String,
+    /// What the file holds.
+    pub description: String,
+}

@@ -1,0 +1,114 @@
+//! Writes the report.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use crate::error::ReportError;
+use crate::export;
+use crate::model::{Download, Site};
+use crate::templates::Templates;
+use crate::view;
+
+/// Longest figure id.
+const LONGEST_ID: usize = 80;
+
+/// What was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rendered {
+    /// The page.
+    pub index: PathBuf,
+    /// All files, the page last.
+    pub files: Vec<PathBuf>,
+    /// Their size together.
+    pub bytes: u64,
+}
+
+/// Renders a report into a folder: `index.html`, and for each figure `data/<id>.csv`, `.tex`, `.svg` and, where the
+/// model carries one, `.parquet`.
+///
+/// `templates` names a folder whose files replace the built-in templates of the same name. Everything is made in
+/// memory first and each file then replaced in one step, so a fault in model or templates leaves the folder as it was.
+///
+/// # Errors
+/// A figure id that cannot be a file name or is used twice, a table row longer than its header, a download outside
+/// the folder, a faulty template (with file and line), a folder that cannot be written.
+pub fn render(site: &Site, templates: Option<&Path>, out: &Path) -> Result<Rendered, ReportError> {
+    check(site)?;
+    let templates = Templates::load(templates)?;
+    let (view, pictures) = view::build(site)?;
+    let page = templates.page("index.html", &view)?;
+    let data = out.join("data");
+    let mut files: Vec<(PathBuf, Vec<u8>)> = Vec::new();
+    for (figure, picture) in site.figures.iter().zip(pictures) {
+        let file = |suffix: &str| data.join(format!("{}.{suffix}", picture.id));
+        files.push((file("csv"), export::csv(figure).into_bytes()));
+        files.push((file("tex"), export::latex(figure).into_bytes()));
+        files.push((file("svg"), picture.svg.clone().into_bytes()));
+        if let Some(parquet) = &figure.parquet {
+            files.push((file("parquet"), parquet.clone()));
+        }
+    }
+    let index = out.join("index.html");
+    files.push((index.clone(), page.into_bytes()));
+    fs::create_dir_all(&data).map_err(ReportError::io("cannot create folder", &data))?;
+    for (path, bytes) in &files {
+        replace(path, bytes)?;
+    }
+    Ok(Rendered {
+        index,
+        bytes: files.iter().map(|(_, bytes)| bytes.len() as u64).sum(),
+        files: files.into_iter().map(|(path, _)| path).collect(),
+    })
+}
+
+fn check(site: &Site) -> Result<(), ReportError> {
+    let mut ids = BTreeSet::new();
+    for figure in &site.figures {
+        let id = &figure.id;
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        let usable = id.starts_with(plain)
+            && id.len() <= LONGEST_ID
+            && id.chars().all(|c| plain(c) || matches!(c, '-' | '_' | '.'));
+        if !usable {
+            return Err(ReportError::FigureId { id: id.clone() });
+        }
+        if !ids.insert(id) {
+            return Err(ReportError::DuplicateFigure { id: id.clone() });
+        }
+        let columns = figure.table.columns.len();
+        if let Some((row, cells)) = figure.table.rows.iter().enumerate().find(|(_, cells)| cells.len() > columns) {
+            return Err(ReportError::Row { figure: id.clone(), row: row + 1, cells: cells.len(), columns });
+        }
+    }
+    match site.downloads.iter().find(|download| !stays_below(download)) {
+        Some(Download { label, href, .. }) => Err(ReportError::Download { label: label.clone(), href: href.clone() }),
+        None => Ok(()),
+    }
+}
+
+fn stays_below(download: &Download) -> bool {
+    let href = &download.href;
+    !href.is_empty()
+        && !href.starts_with('/')
+        && !href.contains([':', '\\'])
+        && !href.chars().any(char::is_control)
+        && href.split('/').all(|part| part != "..")
+}
+
+/// Writes beside the file, then puts it in place: a reader sees the old bytes or the new ones.
+fn replace(path: &Path, bytes: &[u8]) -> Result<(), ReportError> {
+    let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let beside = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
+    let written = File::create(&beside).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()
+    });
+    let placed = written.and_then(|()| fs::rename(&beside, path));
+    if placed.is_err() {
+        // The first fault is the one to report.
+        let _ = fs::remove_file(&beside);
+    }
+    placed.map_err(ReportError::io("cannot write", path))
+}

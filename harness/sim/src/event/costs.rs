@@ -1,0 +1,133 @@
+use std::collections::HashMap;
+
+use skewbench_exec::{Instr, InstrKind, PassProgram, Program};
+use skewbench_plan::Pass;
+
+use crate::{Machine, SimError};
+
+/// A stream of the program with its place in the flat list of instructions.
+#[derive(Clone, Copy)]
+pub(super) struct Stream<'a> {
+    pub(super) rank: u32,
+    pub(super) number: u32,
+    pub(super) instrs: &'a [Instr],
+    /// Index of its first instruction in the flat lists.
+    pub(super) base: usize,
+}
+
+/// The program of one pass, flattened, with the nominal duration of every instruction.
+pub(super) struct Priced<'a> {
+    pub(super) program: &'a PassProgram,
+    pub(super) streams: Vec<Stream<'a>>,
+    /// `streams[rank_start[r]..rank_start[r + 1]]` are those of rank r.
+    pub(super) rank_start: Vec<usize>,
+    /// Picoseconds by flat index; 0 for transfers.
+    pub(super) duration: Vec<u64>,
+    /// Picoseconds of all launches by rank.
+    pub(super) launch_ps: Vec<u64>,
+}
+
+/// More streams do not fit the order of events.
+const MAX_STREAMS: usize = 256;
+/// More ranks do not fit the order of events.
+const MAX_RANKS: usize = 1 << 24;
+
+impl<'a> Priced<'a> {
+    pub(super) fn new(program: &'a Program, pass: Pass, machine: &Machine) -> Result<Self, SimError> {
+        let table = program.pass(pass);
+        let ranks = table.ranks.len();
+        if machine.nodes.len() != ranks || ranks >= MAX_RANKS {
+            return Err(SimError::Ranks { program: ranks, machine: machine.nodes.len() });
+        }
+        let mut priced = Self {
+            program: table,
+            streams: Vec::new(),
+            rank_start: Vec::with_capacity(ranks + 1),
+            duration: Vec::new(),
+            launch_ps: vec![0; ranks],
+        };
+        let mut pricer = Pricer { program, table, pass, machine, launches: HashMap::new() };
+        for (rank, body) in table.ranks.iter().enumerate() {
+            priced.rank_start.push(priced.streams.len());
+            let factor = machine.time_factors.get(rank).copied().unwrap_or(1.0);
+            for (number, instrs) in body.streams.iter().enumerate() {
+                let (rank, number) = (rank as u32, number as u32);
+                if number as usize >= MAX_STREAMS {
+                    return Err(SimError::Index { rank, stream: number, index: 0, what: "the stream" });
+                }
+                priced.streams.push(Stream { rank, number, instrs, base: priced.duration.len() });
+                for (index, instr) in instrs.iter().enumerate() {
+                    let at = |what| SimError::Index { rank, stream: number, index: index as u32, what };
+                    let nominal = pricer.nominal_ps(instr).map_err(at)?;
+                    let ps = if factor == 1.0 { nominal } else { (nominal as f64 * factor) as u64 };
+                    if matches!(instr.kind, InstrKind::Launch { .. }) {
+                        priced.launch_ps[rank as usize] = priced.launch_ps[rank as usize].saturating_add(ps);
+                    }
+                    priced.duration.push(ps);
+                }
+            }
+        }
+        priced.rank_start.push(priced.streams.len());
+        priced.check_dependencies()?;
+        Ok(priced)
+    }
+
+    fn check_dependencies(&self) -> Result<(), SimError> {
+        for stream in &self.streams {
+            let siblings = &self.streams[self.rank_range(stream.rank)];
+            for (index, instr) in stream.instrs.iter().enumerate() {
+                let at = |what| SimError::Index { rank: stream.rank, stream: stream.number, index: index as u32, what };
+                let after = self.program.events.get(instr.after.range()).ok_or_else(|| at("its list of dependencies"))?;
+                for id in after {
+                    let target = siblings.get(id.stream as usize).and_then(|s| s.instrs.get(id.index as usize));
+                    target.ok_or_else(|| at("a dependency"))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Streams of a rank.
+    pub(super) fn rank_range(&self, rank: u32) -> std::ops::Range<usize> {
+        self.rank_start[rank as usize]..self.rank_start[rank as usize + 1]
+    }
+}
+
+type LaunchKey = (u32, u32, skewbench_plan::Mask, u32);
+
+struct Pricer<'a> {
+    program: &'a Program,
+    table: &'a PassProgram,
+    pass: Pass,
+    machine: &'a Machine,
+    /// Head pieces launch the same tiles again.
+    launches: HashMap<LaunchKey, u64>,
+}
+
+impl Pricer<'_> {
+    fn nominal_ps(&mut self, instr: &Instr) -> Result<u64, &'static str> {
+        let pricing = &self.machine.pricing;
+        Ok(match instr.kind {
+            InstrKind::Launch { tiles, mask, q_heads, .. } => {
+                let key = (tiles.start, tiles.end, mask, q_heads.len());
+                if let Some(ps) = self.launches.get(&key) {
+                    return Ok(*ps);
+                }
+                let views = self.table.tiles.get(tiles.range()).ok_or("its list of tiles")?;
+                let shapes = views.iter().map(|view| (view.q_rows, view.k_rows));
+                let ps = pricing.call_ps(self.pass, mask, q_heads.len(), self.program.shape.head_dim, shapes);
+                self.launches.insert(key, ps);
+                ps
+            }
+            // Every byte is read once and written once.
+            InstrKind::Pack { bytes, .. } => pricing.copy_ps(bytes.saturating_mul(2)),
+            // What arrived is read, the accumulator read and written.
+            InstrKind::Merge { bytes, .. } | InstrKind::MergeLocal { bytes } => pricing.copy_ps(bytes.saturating_mul(3)),
+            // f32 is read, bf16 written.
+            InstrKind::Cast { bytes } => pricing.copy_ps(bytes.saturating_add(bytes / 2)),
+            InstrKind::Linear { tokens } => (f64::from(tokens) * self.machine.linear.of(self.pass)) as u64,
+            InstrKind::Transfer { call } if (call as usize) < self.table.calls.len() => 0,
+            InstrKind::Transfer { .. } => return Err("its call"),
+        })
+    }
+}

@@ -1,0 +1,144 @@
+use skewbench_exec::{InstrKind, Program};
+use skewbench_plan::Pass;
+
+use super::{
+    calls::Calls,
+    costs::Priced,
+    engine::{Engine, Mode},
+    links::Links,
+};
+use crate::{Machine, SimError};
+
+/// Which runs are made beside the one with everything in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Runs {
+    /// Transfers take no time (ranks still wait for each other).
+    pub compute_only: bool,
+    /// Kernels take no time.
+    pub transfers_only: bool,
+    /// Keep every instruction's start and end.
+    pub trace: bool,
+}
+
+impl Runs {
+    /// All extra runs, no trace.
+    pub const ALL: Self = Self { compute_only: true, transfers_only: true, trace: false };
+}
+
+/// One executed instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceEvent {
+    /// Rank.
+    pub rank: u32,
+    /// Stream of the rank.
+    pub stream: u32,
+    /// When it started; for a transfer, when it was posted.
+    pub start_ps: u64,
+    /// When it ended.
+    pub end_ps: u64,
+    /// What it was.
+    pub what: InstrKind,
+    /// Micro-batch.
+    pub micro_batch: u16,
+}
+
+/// Times of one pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassTimes {
+    /// End of the slowest rank.
+    pub wave_ps: u64,
+    /// The slowest rank, the first of several.
+    pub slowest_rank: u32,
+    /// End of every rank.
+    pub rank_end_ps: Vec<u64>,
+    /// Kernel calls of every rank at their price, without contention.
+    pub launch_ps: Vec<u64>,
+    /// Bytes that every rank sends inside its node.
+    pub intra_bytes: Vec<u64>,
+    /// Bytes that every rank sends to other nodes.
+    pub inter_bytes: Vec<u64>,
+    /// The wave with transfers that take no time.
+    pub compute_only_ps: Option<u64>,
+    /// The wave with kernels that take no time.
+    pub transfers_only_ps: Option<u64>,
+    /// Executed instructions in order of their end; empty unless asked for.
+    pub trace: Vec<TraceEvent>,
+}
+
+impl PassTimes {
+    /// Time that transfers add to the wave's compute alone.
+    pub fn exposed_ps(&self) -> Option<u64> {
+        self.compute_only_ps.map(|alone| self.wave_ps.saturating_sub(alone))
+    }
+}
+
+/// Times of a program's attention.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaveTimes {
+    /// Forward pass.
+    pub forward: PassTimes,
+    /// Backward pass.
+    pub backward: PassTimes,
+}
+
+impl WaveTimes {
+    /// Both passes of the slowest rank of each.
+    pub fn wave_ps(&self) -> u64 {
+        self.forward.wave_ps.saturating_add(self.backward.wave_ps)
+    }
+}
+
+/// Prices a program on a machine.
+///
+/// # Errors
+/// When the program is not one that lowering makes of a checked plan for as many ranks as the machine has.
+pub fn simulate(program: &Program, machine: &Machine, runs: Runs) -> Result<WaveTimes, SimError> {
+    Ok(WaveTimes {
+        forward: simulate_pass(program, Pass::Forward, machine, runs)?,
+        backward: simulate_pass(program, Pass::Backward, machine, runs)?,
+    })
+}
+
+/// Prices one pass of a program on a machine.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn simulate_pass(program: &Program, pass: Pass, machine: &Machine, runs: Runs) -> Result<PassTimes, SimError> {
+    let priced = Priced::new(program, pass, machine)?;
+    let calls = Calls::new(&priced, machine)?;
+    let mut links = Links::new(machine);
+    let compute_rate = machine.pricing.profile().overlap().compute_rate;
+    let mut run = |mode, trace| Engine::new(&priced, &calls, &mut links, mode, compute_rate, trace).run();
+    let (rank_end_ps, trace) = run(Mode::Everything, runs.trace)?;
+    let mut alone = |wanted: bool, mode| -> Result<Option<u64>, SimError> {
+        if !wanted {
+            return Ok(None);
+        }
+        run(mode, false).map(|(ends, _)| ends.into_iter().max())
+    };
+    let compute_only_ps = alone(runs.compute_only, Mode::ComputeOnly)?;
+    let transfers_only_ps = alone(runs.transfers_only, Mode::TransfersOnly)?;
+    let ranks = rank_end_ps.len();
+    let (mut intra_bytes, mut inter_bytes) = (vec![0u64; ranks], vec![0u64; ranks]);
+    for part in priced.program.calls.iter().flat_map(|call| &call.parts) {
+        for flow in &priced.program.routes[part.routes as usize].flows {
+            let same = links.same_node(flow.from, flow.to);
+            let sent = if same { &mut intra_bytes } else { &mut inter_bytes };
+            let total = &mut sent[flow.from as usize];
+            *total = total.saturating_add(flow.rows.saturating_mul(part.row_bytes));
+        }
+    }
+    let wave_ps = rank_end_ps.iter().copied().max().unwrap_or(0);
+    let slowest_rank = rank_end_ps.iter().position(|end| *end == wave_ps).unwrap_or(0) as u32;
+    Ok(PassTimes {
+        wave_ps,
+        slowest_rank,
+        rank_end_ps,
+        launch_ps: priced.launch_ps,
+        intra_bytes,
+        inter_bytes,
+        compute_only_ps,
+        transfers_only_ps,
+        trace,
+    })
+}

@@ -1,0 +1,16 @@
+//! What a card and its links do, each part with its source: measured by a run, assumed, or from a datasheet.
+
+mod load;
+mod overrides;
+mod strict;
+mod types;
+mod units;
+
+pub use load::{BUILT_IN, built_in};
+pub use overrides::Overrides;
+pub(crate) use strict::{json_error, nearest_name, require, toml_error};
+pub use types::{
+    Attention, Card, CardSpeed, Contention, ContentionFactors, Copies, Gemm, IntraNode, LaunchOverhead, Link, Network, Nic,
+    Profile, RaggedCall, Single, Source, SourceKind, TablePass, Transport,
+};
+pub use units::Bandwidth;

@@ -1,0 +1,53 @@
+//! Embeds the experiments and tells the binary what it was built from.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs, io};
+
+fn main() -> io::Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let experiments = root.join("experiments");
+    println!("cargo::rerun-if-changed={}", experiments.display());
+    let mut files = Vec::new();
+    collect(&experiments, &mut files)?;
+    files.sort();
+    let mut list = String::from("/// Id and text of every shipped experiment.\npub const EMBEDDED: &[(&str, &str)] = &[\n");
+    for file in &files {
+        let id = file.strip_prefix(&experiments).unwrap_or(file).with_extension("");
+        let id = id.to_string_lossy().replace('\\', "/");
+        list.push_str(&format!("    ({id:?}, include_str!({:?})),\n", file.canonicalize()?.display().to_string()));
+    }
+    list.push_str("];\n");
+    let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
+    fs::write(out.join("experiments.rs"), list)?;
+
+    for path in [".git/HEAD", ".git/index"] {
+        let path = root.join(path);
+        if path.exists() {
+            println!("cargo::rerun-if-changed={}", path.display());
+        }
+    }
+    let git = |args: &[&str]| {
+        let output = Command::new("git").args(args).current_dir(&root).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let revision = git(&["rev-parse", "HEAD"]).unwrap_or_else(|| "unknown".into());
+    let dirty = git(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|s| !s.is_empty());
+    println!("cargo::rustc-env=SKEWBENCH_REVISION={revision}");
+    println!("cargo::rustc-env=SKEWBENCH_DIRTY={dirty}");
+    let rustc = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())).arg("--version").output()?;
+    println!("cargo::rustc-env=SKEWBENCH_RUSTC={}", String::from_utf8_lossy(&rustc.stdout).trim());
+    Ok(())
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            collect(&path, files)?;
+        } else if path.extension().is_some_and(|e| e == "toml") {
+            files.push(path);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,36 @@
+//! Cells: the unit that is computed once, stored under the hash of its inputs, and never computed again.
+
+mod balance;
+mod kernels;
+mod resources;
+mod samples;
+mod spec;
+mod steps;
+mod waves;
+
+pub use balance::{BALANCE_TABLE, WINDOWS_TABLE};
+pub use kernels::KERNELS_TABLE;
+pub use resources::{Resources, workload_failure};
+pub use samples::{RANKS_TABLE, WAVES_TABLE, WaveRows};
+pub use spec::{BalanceCell, CellSpec, KernelsCell, MachineKey, WavesCell, WorkloadKey};
+pub use steps::StepSource;
+pub use waves::{DomainRun, run_domain};
+
+use skewbench_store::Table;
+
+use crate::failure::Failure;
+
+/// Tables of one finished cell, by kind.
+pub type CellTables = Vec<(&'static str, Table)>;
+
+/// Computes a cell. The same cell gives the same tables on any machine with any number of threads.
+///
+/// # Errors
+/// What keeps the system from placing, planning, checking or lowering one of the steps.
+pub fn compute(cell: &CellSpec, resources: &Resources) -> Result<CellTables, Failure> {
+    match cell {
+        CellSpec::Balance(cell) => balance::compute(cell, resources),
+        CellSpec::Waves(cell) => waves::compute(cell, resources),
+        CellSpec::Kernels(cell) => kernels::compute(cell, resources),
+    }
+}

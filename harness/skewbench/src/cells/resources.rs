@@ -1,0 +1,160 @@
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::Value;
+use skewbench_sim::step_model::Model;
+use skewbench_sim::{Overrides, Pricing, Profile};
+use skewbench_workloads::Workload;
+
+use super::waves::Memo;
+use super::{MachineKey, StepSource, WorkloadKey};
+use crate::experiment::{Experiment, Scale, WorkloadFile};
+use crate::failure::Failure;
+
+type SourceKey = (String, u32, u64);
+
+/// What cells name and computing them needs: workloads, machines, models, and steps that several cells share.
+#[derive(Default)]
+pub struct Resources {
+    workloads: BTreeMap<String, Workload>,
+    machines: BTreeMap<String, Arc<Pricing>>,
+    models: BTreeMap<String, Model>,
+    recorded: Vec<WorkloadKey>,
+    recorded_profiles: BTreeMap<String, Profile>,
+    sources: Mutex<BTreeMap<SourceKey, Arc<StepSource>>>,
+    pub(super) memo: Memo,
+}
+
+impl Resources {
+    /// Takes workloads, profile and model from what a run recorded, so that nothing but the run is needed to read it.
+    ///
+    /// # Errors
+    /// When the record is not one that this version writes.
+    pub fn recall(&mut self, experiment: &Experiment, scale: &Scale, inputs: &Value) -> Result<(), Failure> {
+        fn part<T: serde::de::DeserializeOwned>(inputs: &Value, key: &str) -> Result<T, Failure> {
+            let value = inputs.get(key).cloned().unwrap_or_default();
+            serde_json::from_value(value).map_err(|e| Failure::config(format!("manifest.json: inputs.{key}: {e}")))
+        }
+        self.recorded = part(inputs, "workloads")?;
+        self.models.insert(experiment.model.clone(), part(inputs, "model")?);
+        if let Some(profile) = part::<Option<Profile>>(inputs, "profile")? {
+            let name = scale.profile.as_ref().unwrap_or(&experiment.profile);
+            profile.validate("manifest.json").map_err(Failure::config)?;
+            self.recorded_profiles.insert(name.clone(), profile);
+        }
+        Ok(())
+    }
+
+    /// Opens a workload.
+    ///
+    /// # Errors
+    /// Unknown preset or packing, an unreadable file, a window out of range.
+    pub fn workload(&mut self, file: &WorkloadFile) -> Result<WorkloadKey, Failure> {
+        let recorded = self.recorded.iter().find(|w| {
+            w.name == file.name
+                && file.window_tokens.is_none_or(|tokens| tokens == w.window_tokens)
+                && file.packing.as_ref().is_none_or(|packing| *packing == w.packing)
+        });
+        if let Some(key) = recorded {
+            return Ok(key.clone());
+        }
+        let packing = file.packing.as_deref().map(str::parse).transpose().map_err(Failure::config)?;
+        let workload = Workload::open(&file.name, file.window_tokens, packing).map_err(workload_failure)?;
+        let key = WorkloadKey {
+            name: file.name.clone(),
+            window_tokens: workload.window(),
+            packing: workload.packing().to_string(),
+            description: workload.description().to_owned(),
+            fingerprint: workload.fingerprint(),
+        };
+        self.workloads.insert(key.fingerprint.clone(), workload);
+        Ok(key)
+    }
+
+    /// The workload of a key.
+    ///
+    /// # Errors
+    /// When no workload of that fingerprint has been opened.
+    pub fn opened(&self, key: &WorkloadKey) -> Result<&Workload, Failure> {
+        self.workloads
+            .get(&key.fingerprint)
+            .ok_or_else(|| Failure::internal(format!("workload {} was not opened", key.name)))
+    }
+
+    /// Steps of a workload.
+    ///
+    /// # Errors
+    /// When a step would not fit in memory.
+    pub fn steps(&self, key: &WorkloadKey, gbs: u32, seed: u64) -> Result<Arc<StepSource>, Failure> {
+        let workload = self.opened(key)?;
+        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = (key.fingerprint.clone(), gbs, seed);
+        if let Some(source) = sources.get(&slot) {
+            return Ok(source.clone());
+        }
+        let source = Arc::new(StepSource::new(workload, gbs, seed)?);
+        sources.insert(slot, source.clone());
+        Ok(source)
+    }
+
+    /// Opens a machine profile, by name or file, with an experiment's changes.
+    ///
+    /// # Errors
+    /// Unknown profile, unreadable file, a value that no machine can have.
+    pub fn machine(&mut self, name: &str, overrides: &Overrides) -> Result<MachineKey, Failure> {
+        let profile = if let Some(profile) = self.recorded_profiles.get(name) {
+            profile.clone()
+        } else if looks_like_file(name, "json") {
+            let text = std::fs::read_to_string(name).map_err(|e| Failure::config(format!("{name}: {e}")))?;
+            Profile::parse(&text, name).map_err(Failure::config)?
+        } else {
+            Profile::named(name).map_err(Failure::usage)?
+        };
+        let profile = overrides.apply(&profile, name).map_err(Failure::config)?;
+        let text = serde_json::to_string(&profile).map_err(Failure::internal)?;
+        let fingerprint = blake3::hash(text.as_bytes()).to_hex().to_string();
+        self.machines.entry(fingerprint.clone()).or_insert_with(|| Arc::new(Pricing::new(profile)));
+        Ok(MachineKey { profile: name.to_owned(), fingerprint })
+    }
+
+    /// The machine of a key.
+    ///
+    /// # Errors
+    /// When no machine of that fingerprint has been opened.
+    pub fn pricing(&self, key: &MachineKey) -> Result<&Arc<Pricing>, Failure> {
+        self.machines
+            .get(&key.fingerprint)
+            .ok_or_else(|| Failure::internal(format!("profile {} was not opened", key.profile)))
+    }
+
+    /// Opens a model, by name or file.
+    ///
+    /// # Errors
+    /// Unknown model, unreadable file, impossible sizes.
+    pub fn model(&mut self, name: &str) -> Result<Model, Failure> {
+        if let Some(model) = self.models.get(name) {
+            return Ok(model.clone());
+        }
+        let model = if looks_like_file(name, "toml") {
+            let text = std::fs::read_to_string(name).map_err(|e| Failure::config(format!("{name}: {e}")))?;
+            Model::parse(&text, name).map_err(Failure::config)?
+        } else {
+            Model::named(name).map_err(Failure::usage)?
+        };
+        self.models.insert(name.to_owned(), model.clone());
+        Ok(model)
+    }
+}
+
+/// A workload's error: an unknown name is a matter of usage, anything else of input.
+pub fn workload_failure(error: skewbench_workloads::WorkloadError) -> Failure {
+    match error {
+        skewbench_workloads::WorkloadError::UnknownPreset { .. } => Failure::usage(error),
+        _ => Failure::config(error),
+    }
+}
+
+fn looks_like_file(name: &str, suffix: &str) -> bool {
+    name.contains(['/', '\\']) || Path::new(name).extension().is_some_and(|e| e == suffix)
+}

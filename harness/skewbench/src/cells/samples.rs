@@ -1,0 +1,101 @@
+use skewbench_store::{Column, StoreError, Table};
+
+/// One row a step, wave and data-parallel rank.
+pub const WAVES_TABLE: &str = "samples";
+/// One row a wave and rank of the first step.
+pub const RANKS_TABLE: &str = "ranks";
+
+/// What the CP group of one data-parallel rank did in one wave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WaveRow {
+    /// Step.
+    pub step: u32,
+    /// Wave of the step.
+    pub wave: u32,
+    /// Pool of the wave.
+    pub pool: u32,
+    /// Data-parallel rank.
+    pub dp_rank: u32,
+    /// Unmasked pairs of the sequence that the placement gave it.
+    pub pairs: u64,
+    /// End of the forward of the group's slowest rank.
+    pub forward_ps: u64,
+    /// The same of the backward.
+    pub backward_ps: u64,
+    /// End of the forward with transfers that take no time.
+    pub forward_compute_ps: u64,
+    /// The same of the backward.
+    pub backward_compute_ps: u64,
+    /// The domain's forward with computation that takes no time.
+    pub forward_transfer_ps: u64,
+    /// The same of the backward.
+    pub backward_transfer_ps: u64,
+    /// Bytes that the group's busiest rank sends inside its node.
+    pub sent_intra_bytes: u64,
+    /// Bytes that it sends to other nodes.
+    pub sent_inter_bytes: u64,
+    /// Peak bytes of the group's fullest rank for one layer's attention; 0 when plans are not checked.
+    pub peak_bytes: u64,
+}
+
+/// Rows of a cell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WaveRows(pub Vec<WaveRow>);
+
+macro_rules! wave_columns {
+    ($($name:ident: $column:ident),* $(,)?) => {
+        impl WaveRows {
+            /// The rows as a table.
+            ///
+            /// # Errors
+            /// Never for rows of one cell.
+            pub fn table(&self) -> Result<Table, StoreError> {
+                Table::from_columns([
+                    $((stringify!($name), Column::$column(self.0.iter().map(|r| r.$name).collect()))),*
+                ])
+            }
+        }
+    };
+}
+
+wave_columns! {
+    step: U32, wave: U32, pool: U32, dp_rank: U32, pairs: U64,
+    forward_ps: U64, backward_ps: U64, forward_compute_ps: U64, backward_compute_ps: U64,
+    forward_transfer_ps: U64, backward_transfer_ps: U64,
+    sent_intra_bytes: U64, sent_inter_bytes: U64, peak_bytes: U64,
+}
+
+/// What one rank did in one wave of the first step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RankRow {
+    /// Wave.
+    pub wave: u32,
+    /// Rank: data-parallel rank x CP + context-parallel rank.
+    pub rank: u32,
+    /// End of its forward.
+    pub forward_ps: u64,
+    /// End of its backward.
+    pub backward_ps: u64,
+    /// Time of its launches, forward and backward.
+    pub launches_ps: u64,
+    /// Pairs x query heads that it computes in the forward.
+    pub load_pairs: u64,
+    /// Bytes that it sends, forward and backward.
+    pub sent_bytes: u64,
+}
+
+/// The rank rows as a table.
+///
+/// # Errors
+/// Never for rows of one cell.
+pub fn rank_table(rows: &[RankRow]) -> Result<Table, StoreError> {
+    Table::from_columns([
+        ("wave", Column::U32(rows.iter().map(|r| r.wave).collect())),
+        ("rank", Column::U32(rows.iter().map(|r| r.rank).collect())),
+        ("forward_ps", Column::U64(rows.iter().map(|r| r.forward_ps).collect())),
+        ("backward_ps", Column::U64(rows.iter().map(|r| r.backward_ps).collect())),
+        ("launches_ps", Column::U64(rows.iter().map(|r| r.launches_ps).collect())),
+        ("load_pairs", Column::U64(rows.iter().map(|r| r.load_pairs).collect())),
+        ("sent_bytes", Column::U64(rows.iter().map(|r| r.sent_bytes).collect())),
+    ])
+}

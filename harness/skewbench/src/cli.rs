@@ -1,0 +1,379 @@
+//! Arguments of the command line, and how its errors end.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+
+use crate::commands;
+use crate::failure::{Exit, Failure};
+
+const AFTER_HELP: &str = "\
+Exit codes: 0 ok, 1 internal, 2 usage, 10 configuration or input, 11 unavailable, 12 verification failed,
+20 fewer results than planned, 21 some cells failed, 30 regression (compare --fail-on), 130 interrupted.";
+
+/// Who balances the attention of long-context LLM training best, and by how much?
+#[derive(Debug, Parser)]
+#[command(name = "skewbench", version, about, after_help = AFTER_HELP, max_term_width = 110)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// How tables are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Aligned columns for people.
+    #[default]
+    Human,
+    /// One JSON document.
+    Json,
+    /// One JSON object a line.
+    Jsonl,
+    /// Comma-separated values with a header.
+    Csv,
+}
+
+/// Where numbers come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Backend {
+    /// Event simulation on a machine profile.
+    #[default]
+    Sim,
+    /// Launches timed on one card, transfers from the profile.
+    Replay,
+    /// Everything on cards.
+    Cuda,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Reproduce the paper's figures and write a report with published values beside ours
+    #[command(after_long_help = "Examples:\n  skewbench reproduce\n  skewbench reproduce --quick --out /tmp/quick\n  \
+        skewbench reproduce --figure fig11 --figure fig13 --system libra --system ulysses+sorted")]
+    Reproduce(ReproduceArgs),
+    /// Run experiments: ids, figures or TOML files
+    #[command(after_long_help = "Examples:\n  skewbench run paper/fig13 --set steps=50\n  skewbench run mine.toml --out results/runs/mine\n  \
+        skewbench run --list")]
+    Run(RunArgs),
+    /// Compare two runs on the batches that both have
+    Compare(CompareArgs),
+    /// Render runs again, or several together
+    Report(ReportArgs),
+    /// Show the plan of one wave
+    #[command(after_long_help = "Examples:\n  skewbench plan --system libra --workload paper-256k --layout dp=2,cp=4\n  \
+        skewbench plan --system ring-zigzag --workload lengths.parquet --layout cp=8 --format json")]
+    Plan(PlanArgs),
+    /// List, describe, sample and import document lengths
+    #[command(subcommand)]
+    Workload(WorkloadCommand),
+    /// List systems, placements and planners with their options
+    Systems(FormatArgs),
+    /// Show what this binary is and what it runs on
+    Env(FormatArgs),
+    /// Check, export and import runs
+    #[command(subcommand)]
+    Results(ResultsCommand),
+    /// Print shell completions
+    Completions {
+        /// Shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page
+    Man,
+}
+
+/// Output format alone.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct FormatArgs {
+    /// Format of standard output
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+}
+
+/// Arguments of `reproduce`.
+#[derive(Clone, Debug, Args)]
+pub struct ReproduceArgs {
+    /// Only this figure (repeatable): fig1, fig4, ...
+    #[arg(long = "figure", short = 'f', value_name = "ID")]
+    pub figures: Vec<String>,
+    /// Only this system, by name or pair (repeatable)
+    #[arg(long = "system", short = 's', value_name = "NAME")]
+    pub systems: Vec<String>,
+    /// Every figure at smoke scale
+    #[arg(long, conflicts_with = "all")]
+    pub quick: bool,
+    /// Also the experiments beyond the paper
+    #[arg(long)]
+    pub all: bool,
+    /// What the run shares with `run`
+    #[command(flatten)]
+    pub common: CommonRunArgs,
+}
+
+/// Arguments of `run`.
+#[derive(Clone, Debug, Args)]
+pub struct RunArgs {
+    /// Experiment ids, figures or TOML files
+    #[arg(value_name = "EXPERIMENT")]
+    pub experiments: Vec<String>,
+    /// Change a key of the experiment (repeatable), for example steps=50 or layout.dp=8
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub changes: Vec<String>,
+    /// Show what would be run, and run nothing
+    #[arg(long)]
+    pub list: bool,
+    /// Smoke scale
+    #[arg(long)]
+    pub quick: bool,
+    /// Try failed cells again
+    #[arg(long)]
+    pub requeue: bool,
+    /// What the run shares with `reproduce`
+    #[command(flatten)]
+    pub common: CommonRunArgs,
+}
+
+/// What `run` and `reproduce` share.
+#[derive(Clone, Debug, Args)]
+pub struct CommonRunArgs {
+    /// Where numbers come from
+    #[arg(long, short = 'b', value_enum, default_value_t)]
+    pub backend: Backend,
+    /// Machine profile: a shipped name or a JSON file
+    #[arg(long, value_name = "NAME|FILE")]
+    pub profile: Option<String>,
+    /// Folder of the run [default: results/runs/<experiment>-<hash>]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Master seed
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Set aside a folder that holds other inputs, and start anew
+    #[arg(long)]
+    pub force: bool,
+    /// Threads [default: all cores]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// Read report templates from a folder
+    #[arg(long, value_name = "DIR")]
+    pub templates: Option<PathBuf>,
+    /// Format of the closing table on standard output
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+}
+
+/// Arguments of `compare`.
+#[derive(Clone, Debug, Args)]
+pub struct CompareArgs {
+    /// Run that is compared against
+    #[arg(value_name = "RUN")]
+    pub baseline: PathBuf,
+    /// Run that is judged
+    #[arg(value_name = "RUN")]
+    pub subject: PathBuf,
+    /// Exit 30 when a system got worse by this many percent with a clear verdict
+    #[arg(long, value_name = "PERCENT")]
+    pub fail_on: Option<f64>,
+    /// Format of standard output
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+}
+
+/// Arguments of `report`.
+#[derive(Clone, Debug, Args)]
+pub struct ReportArgs {
+    /// Run folders
+    #[arg(value_name = "RUN", required = true)]
+    pub runs: Vec<PathBuf>,
+    /// Folder of the report [default: beside the first run]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Read templates from a folder
+    #[arg(long, value_name = "DIR")]
+    pub templates: Option<PathBuf>,
+}
+
+/// How a plan is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum PlanFormat {
+    /// One line a rank.
+    #[default]
+    Table,
+    /// The whole plan.
+    Json,
+    /// A trace of the simulated wave for Perfetto or Chrome.
+    Perfetto,
+}
+
+/// Arguments of `plan`.
+#[derive(Clone, Debug, Args)]
+pub struct PlanArgs {
+    /// System, by name or pair
+    #[arg(long, value_name = "NAME")]
+    pub system: String,
+    /// Preset or file
+    #[arg(long, value_name = "NAME")]
+    pub workload: String,
+    /// Layout, for example dp=2,cp=4
+    #[arg(long, value_name = "LAYOUT", default_value = "dp=1,cp=8")]
+    pub layout: String,
+    /// Step of the workload
+    #[arg(long, default_value_t = 0)]
+    pub step: u64,
+    /// Wave of the step
+    #[arg(long, default_value_t = 0)]
+    pub wave: usize,
+    /// Pool of the wave
+    #[arg(long, default_value_t = 0)]
+    pub pool: usize,
+    /// Packed sequences of a step [default: DP x 8]
+    #[arg(long)]
+    pub gbs: Option<u32>,
+    /// Tokens of a window
+    #[arg(long, value_name = "TOKENS")]
+    pub window: Option<u32>,
+    /// Option of the system, for example tau=0.05 (repeatable)
+    #[arg(long = "option", value_name = "KEY=VALUE")]
+    pub options: Vec<String>,
+    /// Model preset or TOML file
+    #[arg(long, default_value = "qwen3-30b-a3b")]
+    pub model: String,
+    /// Machine profile
+    #[arg(long, default_value = "h200")]
+    pub profile: String,
+    /// Seed
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Format of standard output
+    #[arg(long, value_enum, default_value_t)]
+    pub format: PlanFormat,
+}
+
+/// Subcommands of `workload`.
+#[derive(Debug, Subcommand)]
+pub enum WorkloadCommand {
+    /// List the presets
+    List(FormatArgs),
+    /// Say what a workload is like: documents, windows, imbalance by grouping
+    Describe(WorkloadArgs),
+    /// Print document lengths of packed windows
+    Sample(WorkloadArgs),
+    /// Turn lengths or texts into one Parquet file of lengths
+    Import(ImportArgs),
+}
+
+/// Arguments of `workload describe` and `workload sample`.
+#[derive(Clone, Debug, Args)]
+pub struct WorkloadArgs {
+    /// Preset or file
+    #[arg(value_name = "NAME|FILE")]
+    pub name: String,
+    /// Tokens of a window
+    #[arg(long, value_name = "TOKENS")]
+    pub window: Option<u32>,
+    /// Packing: ff, cut or split
+    #[arg(long)]
+    pub packing: Option<String>,
+    /// Packed sequences of a step
+    #[arg(long, default_value_t = 128)]
+    pub gbs: u32,
+    /// Steps
+    #[arg(long, default_value_t = 400)]
+    pub steps: u32,
+    /// Seed
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Format of standard output
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+}
+
+/// Arguments of `workload import`.
+#[derive(Clone, Debug, Args)]
+pub struct ImportArgs {
+    /// Files or folders: JSONL, CSV, Parquet, npy, one length a line, text
+    #[arg(value_name = "PATH", required = true)]
+    pub paths: Vec<PathBuf>,
+    /// File to write
+    #[arg(long, value_name = "FILE.parquet")]
+    pub out: PathBuf,
+    /// Field or column of lengths, or of text with --tokenizer
+    #[arg(long)]
+    pub field: Option<String>,
+    /// Hugging Face tokenizer.json that turns text into tokens
+    #[arg(long, value_name = "FILE")]
+    pub tokenizer: Option<PathBuf>,
+    /// Replace the file if it exists
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Subcommands of `results`.
+#[derive(Debug, Subcommand)]
+pub enum ResultsCommand {
+    /// Check that a run is whole and unchanged
+    Check {
+        /// Run folder
+        run: PathBuf,
+    },
+    /// Pack a run into one archive
+    Export {
+        /// Run folder
+        run: PathBuf,
+        /// Archive to write (.tar.zst)
+        #[arg(long)]
+        out: PathBuf,
+    },
+    /// Unpack an archive into a new folder
+    Import {
+        /// Archive (.tar.zst)
+        archive: PathBuf,
+        /// Folder to make
+        #[arg(long)]
+        out: PathBuf,
+    },
+}
+
+/// The command line as clap sees it, for completions and the manual.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let code = if error.use_stderr() { Exit::Usage as u8 } else { 0 };
+            // Help and version go to standard output, errors to standard error; a closed pipe is no error.
+            let _closed = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    match run(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !failure.message.is_empty() {
+                eprintln!("error: {failure}");
+            }
+            ExitCode::from(failure.exit as u8)
+        }
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Reproduce(args) => commands::reproduce::run(&args),
+        Command::Run(args) => commands::run::run(&args),
+        Command::Compare(args) => commands::compare::run(&args),
+        Command::Report(args) => commands::report::run(&args),
+        Command::Plan(args) => commands::plan::run(&args),
+        Command::Workload(command) => commands::workload::run(&command),
+        Command::Systems(args) => commands::systems::run(args.format),
+        Command::Env(args) => commands::env::run(args.format),
+        Command::Results(command) => commands::results::run(&command),
+        Command::Completions { shell } => commands::shell::completions(shell),
+        Command::Man => commands::shell::man(),
+    }
+}

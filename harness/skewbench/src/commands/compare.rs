@@ -1,0 +1,121 @@
+//! `skewbench compare`: two runs on the batches that both have.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+use skewbench_store::stats::{Bootstrap, CompareOptions, Comparison, Verdict, compare};
+
+use super::output;
+use super::report::run_folders;
+use crate::cells::{CellSpec, Resources, WavesCell};
+use crate::cli::CompareArgs;
+use crate::experiment::LinearMode;
+use crate::failure::{Exit, Failure};
+use crate::metrics::WavesView;
+use crate::present::Loaded;
+
+/// Compares every place that both runs have, pairing steps of the same batches.
+///
+/// # Errors
+/// Folders that are no runs or share nothing, a regression with `--fail-on` (exit 30).
+pub fn run(args: &CompareArgs) -> Result<(), Failure> {
+    if args.fail_on.is_some_and(|percent| !percent.is_finite() || percent < 0.0) {
+        return Err(Failure::usage("--fail-on takes a percentage of at least 0"));
+    }
+    let (baseline, subject) = (places(&args.baseline)?, places(&args.subject)?);
+    let mut rows = Vec::new();
+    let mut worst: Option<String> = None;
+    for ours in &subject {
+        let Some(theirs) = baseline.iter().find(|b| b.same_batches(ours)) else { continue };
+        for (metric, comparison) in ours.against(theirs)? {
+            let change = (comparison.ratio - 1.0).abs() * 100.0;
+            let slower = comparison.verdict == Verdict::Slower && args.fail_on.is_some_and(|p| change > p);
+            if slower && worst.is_none() {
+                worst = Some(format!("{} {metric} of {} got {change:.2}% worse", ours.cell.workload.name, ours.cell.system));
+            }
+            rows.push(row(ours, metric, &comparison));
+        }
+    }
+    if rows.is_empty() {
+        return Err(Failure::config(format!(
+            "{} and {} share no cell: same workload, seed, system and layout are needed",
+            args.baseline.display(),
+            args.subject.display()
+        )));
+    }
+    output::records(&rows, args.format)?;
+    match worst {
+        Some(what) => Err(Failure::new(Exit::Regression, what)),
+        None => Ok(()),
+    }
+}
+
+/// One cell of a run with its samples and the linear time of a micro-batch.
+struct Place {
+    cell: WavesCell,
+    view: WavesView,
+    linear_ps: f64,
+}
+
+fn places(path: &Path) -> Result<Vec<Place>, Failure> {
+    let folders: Vec<PathBuf> = run_folders(path);
+    if folders.is_empty() {
+        return Err(Failure::config(format!("{}: no run in this folder", path.display())));
+    }
+    let mut places: Vec<Place> = Vec::new();
+    for folder in folders {
+        let mut resources = Resources::default();
+        let loaded = Loaded::open(&folder, &mut resources)?;
+        for (at, slot) in &loaded.expanded.places {
+            let CellSpec::Waves(cell) = &loaded.expanded.cells[*slot] else { continue };
+            if places.iter().any(|p| p.cell == *cell) {
+                continue;
+            }
+            // A cell that failed in one run cannot be compared; its own run says why.
+            let Ok(view) = loaded.view(at) else { continue };
+            let linear = loaded.linear(&resources, LinearMode::Physical, at).map_err(Failure::config)?;
+            places.push(Place { cell: cell.clone(), view, linear_ps: linear.both_ps() });
+        }
+    }
+    Ok(places)
+}
+
+impl Place {
+    fn same_batches(&self, other: &Self) -> bool {
+        let (a, b) = (&self.cell, &other.cell);
+        a.workload.fingerprint == b.workload.fingerprint
+            && (a.gbs, a.seed, a.layout, &a.system) == (b.gbs, b.seed, b.layout, &b.system)
+            && a.pool() == b.pool()
+    }
+
+    fn against(&self, baseline: &Self) -> Result<Vec<(&'static str, Comparison)>, Failure> {
+        let n = self.view.steps.len().min(baseline.view.steps.len());
+        let latency = |p: &Self| p.view.by_step(|s| s.straggler_mean_ps())[..n].to_vec();
+        let rate = |p: &Self| p.view.by_step(|s| 1e12 / s.total_ps(p.linear_ps, true))[..n].to_vec();
+        let bootstrap = |name| Bootstrap::new(self.cell.seed, name);
+        let times = CompareOptions::times(bootstrap("straggler_mean"));
+        let rates = CompareOptions::rates(bootstrap("throughput"));
+        Ok(vec![
+            ("straggler_mean", compare(&latency(baseline), &latency(self), &times).map_err(Failure::config)?),
+            ("throughput", compare(&rate(baseline), &rate(self), &rates).map_err(Failure::config)?),
+        ])
+    }
+}
+
+fn row(place: &Place, metric: &str, comparison: &Comparison) -> Map<String, Value> {
+    let round = |x: f64| json!((x * 1e5).round() / 1e5);
+    let mut row = Map::new();
+    row.insert("dataset".into(), json!(place.cell.workload.name));
+    row.insert("system".into(), json!(place.cell.system));
+    row.insert("dp".into(), json!(place.cell.layout.dp));
+    row.insert("cp".into(), json!(place.cell.layout.cp));
+    row.insert("p".into(), json!(place.cell.pool()));
+    row.insert("metric".into(), json!(metric));
+    row.insert("ratio".into(), round(comparison.ratio));
+    row.insert("ci_low".into(), round(comparison.ci_low));
+    row.insert("ci_high".into(), round(comparison.ci_high));
+    row.insert("n".into(), json!(comparison.n));
+    row.insert("verdict".into(), json!(comparison.verdict));
+    row.insert("reason".into(), json!(comparison.reason));
+    row
+}

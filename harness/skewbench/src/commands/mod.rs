@@ -1,0 +1,13 @@
+//! One module a command.
+
+pub mod compare;
+pub mod env;
+mod output;
+pub mod plan;
+pub mod report;
+pub mod reproduce;
+pub mod results;
+pub mod run;
+pub mod shell;
+pub mod systems;
+pub mod workload;

@@ -1,0 +1,60 @@
+//! `skewbench reproduce`: the paper's figures, into one folder with a report.
+
+use std::path::PathBuf;
+
+use super::run::{Study, finish};
+use crate::cli::{Backend, ReproduceArgs};
+use crate::experiment::{Scale, experiments, find};
+use crate::failure::{Exit, Failure, nearest};
+
+/// Runs the experiments of the paper's figures and writes the report.
+///
+/// # Errors
+/// Unknown figures or systems, a folder of other inputs, failed cells (exit 21).
+pub fn run(args: &ReproduceArgs) -> Result<(), Failure> {
+    let ids: Vec<&str> = experiments().filter(|id| id.starts_with("paper/") || args.all).collect();
+    let figure = |id: &str| id.rsplit('/').next().unwrap_or_default().to_owned();
+    for wanted in &args.figures {
+        if !ids.iter().any(|id| figure(id) == *wanted) {
+            let known: Vec<String> = ids.iter().map(|id| figure(id)).collect();
+            let hint = nearest(wanted, known.iter().map(String::as_str));
+            return Err(Failure::usage(format!("unknown figure {wanted}{hint}; known: {}", known.join(", "))));
+        }
+    }
+    let mut found = Vec::new();
+    for id in ids {
+        if args.figures.is_empty() || args.figures.contains(&figure(id)) {
+            found.push(find(id, &[])?);
+        }
+    }
+    found.sort_by_key(|f| reading_order(&f.experiment.figure));
+    let scale = Scale {
+        quick: args.quick,
+        systems: args.systems.clone(),
+        seed: args.common.seed,
+        profile: args.common.profile.clone(),
+    };
+    let study = Study::new(found, scale)?;
+    let name = if args.quick { "reproduce-quick" } else { "reproduce" };
+    let out = args.common.out.clone().unwrap_or_else(|| PathBuf::from("results/runs").join(study.name(name)));
+    finish(study, &args.common, &out, false)
+}
+
+/// Figures in the order of their numbers, tables after them.
+fn reading_order(figure: &str) -> (bool, u32, String) {
+    let number = figure.strip_prefix("fig").and_then(|n| n.parse().ok());
+    (number.is_none(), number.unwrap_or(0), figure.to_owned())
+}
+
+/// Refuses backends that this build does not have.
+///
+/// # Errors
+/// [`Exit::Unavailable`] for any backend but the simulator.
+pub fn require_backend(backend: Backend) -> Result<(), Failure> {
+    match backend {
+        Backend::Sim => Ok(()),
+        Backend::Replay | Backend::Cuda => {
+            Err(Failure::new(Exit::Unavailable, "this build has no backend for cards; use --backend sim"))
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! `skewbench results`.
+
+use super::output;
+use crate::cli::ResultsCommand;
+use crate::failure::{Exit, Failure};
+use crate::scheduler::store_failure;
+
+/// Checks, exports and imports runs.
+///
+/// # Errors
+/// A run that is not whole (exit 12), or a file that cannot be read or written.
+pub fn run(command: &ResultsCommand) -> Result<(), Failure> {
+    match command {
+        ResultsCommand::Check { run } => {
+            let mut folders = super::report::run_folders(run);
+            folders.sort();
+            let mut problems = 0;
+            for folder in &folders {
+                let report = skewbench_store::check(folder).map_err(store_failure)?;
+                output::line(format!("{}: {}", folder.display(), report))?;
+                problems += report.problems.len();
+            }
+            if problems > 0 {
+                return Err(Failure::new(Exit::Verification, format!("{problems} problems in {}", run.display())));
+            }
+            Ok(())
+        }
+        ResultsCommand::Export { run, out } => {
+            skewbench_store::export(run, out).map_err(store_failure)?;
+            output::line(out.display())
+        }
+        ResultsCommand::Import { archive, out } => {
+            skewbench_store::import(archive, out).map_err(store_failure)?;
+            output::line(out.display())
+        }
+    }
+}

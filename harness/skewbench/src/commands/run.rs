@@ -1,0 +1,130 @@
+//! `skewbench run`, and what it shares with `reproduce`.
+
+use std::path::{Path, PathBuf};
+
+use skewbench_store::{Reference, RowStatus};
+
+use super::{output, report, reproduce};
+use crate::cells::Resources;
+use crate::cli::{CommonRunArgs, RunArgs};
+use crate::experiment::{Expanded, Found, Scale, expand, experiments, find};
+use crate::failure::{Exit, Failure};
+use crate::present::{print_summary, write_summary};
+use crate::scheduler::{Options, execute, inputs};
+
+const REFERENCE: &str = include_str!("../../../../results/reference/paper.toml");
+
+/// Published numbers.
+///
+/// # Errors
+/// Never for the file that is shipped.
+pub fn reference() -> Result<Reference, Failure> {
+    Reference::parse(REFERENCE, "results/reference/paper.toml").map_err(Failure::internal)
+}
+
+/// Experiments with everything resolved, before anything is written.
+pub struct Study {
+    experiments: Vec<Expanded>,
+    resources: Resources,
+}
+
+impl Study {
+    /// Resolves experiments.
+    ///
+    /// # Errors
+    /// As [`expand`].
+    pub fn new(found: Vec<Found>, scale: Scale) -> Result<Self, Failure> {
+        let mut resources = Resources::default();
+        let experiments = found.iter().map(|f| expand(f, &scale, &mut resources)).collect::<Result<_, _>>()?;
+        Ok(Self { experiments, resources })
+    }
+
+    /// A folder name that tells the study from others.
+    pub fn name(&self, stem: &str) -> String {
+        let mut hash = blake3::Hasher::new();
+        for expanded in &self.experiments {
+            hash.update(inputs(expanded, &self.resources, &Options::default()).hash().as_bytes());
+        }
+        format!("{stem}-{}", &hash.finalize().to_hex()[..12])
+    }
+
+    /// Prints what would be run.
+    fn list(&self) -> Result<(), Failure> {
+        for expanded in &self.experiments {
+            output::line(format!("{}: {} cells", expanded.found.id, expanded.cells.len()))?;
+            for cell in &expanded.cells {
+                output::line(format!("  {}  {}", Expanded::id(cell), cell.coordinates()))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Folder of an experiment's run below the study's folder.
+fn run_folder(out: &Path, id: &str) -> PathBuf {
+    out.join("run").join(id.replace(['/', '\\'], "-"))
+}
+
+/// Runs experiments, or lists what would be run.
+///
+/// # Errors
+/// Unknown experiments or systems, a folder of other inputs, failed cells (exit 21).
+pub fn run(args: &RunArgs) -> Result<(), Failure> {
+    if args.experiments.is_empty() {
+        if args.list {
+            return experiments().try_for_each(output::line);
+        }
+        return Err(Failure::usage("no experiment; name some, or list them with skewbench run --list"));
+    }
+    let found: Vec<Found> =
+        args.experiments.iter().map(|name| find(name, &args.changes)).collect::<Result<_, _>>()?;
+    if let Some(twice) = found.iter().enumerate().find(|(i, f)| found[..*i].iter().any(|g| g.id == f.id)) {
+        return Err(Failure::usage(format!("experiment {} is named twice", twice.1.id)));
+    }
+    let stem = if let [one] = found.as_slice() { one.id.replace(['/', '\\'], "-") } else { "study".into() };
+    let scale = Scale {
+        quick: args.quick,
+        systems: Vec::new(),
+        seed: args.common.seed,
+        profile: args.common.profile.clone(),
+    };
+    let study = Study::new(found, scale)?;
+    if args.list {
+        return study.list();
+    }
+    let out = args.common.out.clone().unwrap_or_else(|| PathBuf::from("results/runs").join(study.name(&stem)));
+    finish(study, &args.common, &out, args.requeue)
+}
+
+/// Runs a study into a folder, renders it and prints its summary.
+///
+/// # Errors
+/// What keeps the folder from being used or the report from being written, and failed cells (exit 21).
+pub fn finish(study: Study, common: &CommonRunArgs, out: &Path, requeue: bool) -> Result<(), Failure> {
+    reproduce::require_backend(common.backend)?;
+    if let Some(threads) = common.threads {
+        if threads == 0 {
+            return Err(Failure::usage("--threads 0; give at least 1"));
+        }
+        // Built once per process; a second study of the same process keeps the first pool.
+        let _already_built = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
+    }
+    let options = Options { force: common.force, requeue, command: std::env::args().collect() };
+    let folders: Vec<PathBuf> = study.experiments.iter().map(|e| run_folder(out, &e.found.id)).collect();
+    let jobs: Vec<(&Expanded, &Path)> =
+        study.experiments.iter().zip(&folders).map(|(e, f)| (e, f.as_path())).collect();
+    let outcome = execute(&jobs, &study.resources, &options)?;
+    drop(study);
+    let (rows, page) = report::render_folders(&folders, common.templates.as_deref(), out)?;
+    write_summary(&rows, &out.join("summary.json"))?;
+    print_summary(&rows, common.format)?;
+    eprintln!("{} cells computed, {} reused, {} failed", outcome.computed, outcome.reused, outcome.failed);
+    eprintln!("report: {}", page.display());
+    if rows.iter().all(|r| r.status != RowStatus::Ok) {
+        return Err(Failure::new(Exit::Fewer, "no cell gave a result"));
+    }
+    if outcome.failed > 0 || rows.iter().any(|r| r.status == RowStatus::Failed) {
+        return Err(Failure::new(Exit::Cells, "some cells failed; the report and summary.json say which and why"));
+    }
+    Ok(())
+}

@@ -1,0 +1,334 @@
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use skewbench_plan::{AttentionShape, Layout};
+use skewbench_sim::step_model::Model;
+use skewbench_store::CellId;
+use skewbench_systems::placements::Grouping;
+use skewbench_systems::registry;
+
+use super::file::Kind;
+use super::{Found, LinearMode, Metric, WorkloadFile};
+use crate::cells::{BalanceCell, CellSpec, KernelsCell, MachineKey, Resources, WavesCell, WorkloadKey};
+use crate::failure::{Failure, nearest};
+
+/// How a run changes its experiments.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scale {
+    /// Smoke scale.
+    pub quick: bool,
+    /// Systems in place of the experiment's.
+    pub systems: Vec<String>,
+    /// Seed in place of the experiment's.
+    pub seed: Option<u64>,
+    /// Profile in place of the experiment's.
+    pub profile: Option<String>,
+}
+
+/// Where a cell of simulated waves stands.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct At {
+    /// Position in [`Expanded::workloads`].
+    pub workload: usize,
+    /// System.
+    pub system: String,
+    /// Data-parallel ranks.
+    pub dp: u32,
+    /// Context-parallel ranks.
+    pub cp: u32,
+    /// Sequences of a pool, as asked for.
+    pub pool: u32,
+}
+
+/// An experiment with everything resolved.
+#[derive(Clone, Debug)]
+pub struct Expanded {
+    /// The file.
+    pub found: Found,
+    /// Workloads with their context parallelism; those that only the fit needs come last.
+    pub workloads: Vec<(WorkloadKey, u32)>,
+    /// How many of the workloads are the experiment's own.
+    pub own_workloads: usize,
+    /// Systems, in order.
+    pub systems: Vec<String>,
+    /// Machine.
+    pub machine: Option<MachineKey>,
+    /// Model.
+    pub model: Model,
+    /// Seed.
+    pub seed: u64,
+    /// Cells, each once, in order.
+    pub cells: Vec<CellSpec>,
+    /// Where cells of waves stand, beside their position in `cells`.
+    pub places: Vec<(At, usize)>,
+    /// How the run changes the experiment.
+    pub scale: Scale,
+}
+
+/// Resolves an experiment into cells.
+///
+/// # Errors
+/// The first name that is unknown, file that cannot be used, or layout that cannot be run, with file, key and remedy.
+pub fn expand(found: &Found, scale: &Scale, resources: &mut Resources) -> Result<Expanded, Failure> {
+    let e = &found.experiment;
+    let model = resources.model(&e.model)?;
+    let seed = scale.seed.unwrap_or(e.seed);
+    let mut expanded = Expanded {
+        found: found.clone(),
+        workloads: Vec::new(),
+        own_workloads: 0,
+        systems: Vec::new(),
+        machine: None,
+        model,
+        seed,
+        cells: Vec::new(),
+        places: Vec::new(),
+        scale: scale.clone(),
+    };
+    for workload in &e.workloads {
+        let key = resources.workload(workload).map_err(|f| expanded.in_file("workload", f))?;
+        expanded.workloads.push((key, workload.cp.unwrap_or(e.layout.cp)));
+    }
+    expanded.own_workloads = expanded.workloads.len();
+    if e.steps == 0 || e.quick_steps == 0 {
+        return Err(expanded.at_key(if e.steps == 0 { "steps" } else { "quick_steps" }, "0 steps; give at least 1"));
+    }
+    if e.kind != Kind::Balance {
+        let profile = scale.profile.as_deref().unwrap_or(&e.profile);
+        expanded.machine = Some(resources.machine(profile, &e.machine).map_err(|f| expanded.in_file("profile", f))?);
+    }
+    if e.kind != Kind::Kernels && e.workloads.is_empty() {
+        return Err(expanded.at_key("workload", "no workload; add a [[workload]] table with a name"));
+    }
+    match e.kind {
+        Kind::Kernels => {
+            if let Some(machine) = expanded.machine.clone() {
+                expanded.cells.push(CellSpec::Kernels(KernelsCell { machine }));
+            }
+        }
+        Kind::Balance => expanded.balance_cells()?,
+        Kind::Waves => expanded.waves_cells(resources)?,
+    }
+    Ok(expanded)
+}
+
+impl Expanded {
+    fn file(&self) -> String {
+        if self.found.id.ends_with(".toml") || std::path::Path::new(&self.found.id).exists() {
+            self.found.id.clone()
+        } else {
+            format!("{}.toml", self.found.id)
+        }
+    }
+
+    /// An error about a key of the file, with the line it stands on.
+    fn at_key(&self, key: &str, what: impl std::fmt::Display) -> Failure {
+        let line = self.found.text.lines().position(|line| {
+            let line = line.trim_start_matches(['[', ' ']);
+            line.starts_with(key) && line[key.len()..].trim_start().starts_with(['=', ']'])
+        });
+        let place = line.map_or_else(|| self.file(), |line| format!("{}:{}", self.file(), line + 1));
+        Failure::config(format!("{place}: key `{key}`: {what}"))
+    }
+
+    fn in_file(&self, key: &str, failure: Failure) -> Failure {
+        let Failure { exit, message } = failure;
+        Failure { exit, message: self.at_key(key, message).message }
+    }
+
+    fn steps(&self, system: &str) -> u32 {
+        let e = &self.found.experiment;
+        if self.scale.quick { e.quick_steps } else { e.steps_of.get(system).copied().unwrap_or(e.steps) }
+    }
+
+    fn balance_cells(&mut self) -> Result<(), Failure> {
+        let e = &self.found.experiment;
+        let known: Vec<&str> = Grouping::ALL.iter().map(|g| g.name()).collect();
+        let mut groupings = Vec::new();
+        for name in &e.groupings {
+            let grouping = Grouping::ALL.into_iter().find(|g| g.name() == name).ok_or_else(|| {
+                let hint = nearest(name, known.iter().copied());
+                self.at_key("groupings", format!("unknown grouping {name}{hint}; known: {}", known.join(", ")))
+            })?;
+            groupings.push(grouping);
+        }
+        let pools = if e.sweep.pool.is_empty() { vec![8] } else { e.sweep.pool.clone() };
+        if let Some(pool) = pools.iter().find(|p| **p == 0 || **p > e.gbs) {
+            return Err(self.at_key("pool", format!("a pool of {pool} sequences; choose 1 to gbs = {}", e.gbs)));
+        }
+        if groupings.is_empty() {
+            return Err(self.at_key("groupings", "no grouping; name at least one"));
+        }
+        if e.gbs == 0 || e.layout.dp == 0 {
+            return Err(self.at_key("gbs", "gbs and layout.dp must be at least 1"));
+        }
+        let steps = self.steps("");
+        self.cells = self
+            .workloads
+            .iter()
+            .map(|(workload, _)| {
+                CellSpec::Balance(BalanceCell {
+                    workload: workload.clone(),
+                    gbs: e.gbs,
+                    steps,
+                    seed: self.seed,
+                    pools: pools.clone(),
+                    groupings: groupings.clone(),
+                    dp: e.layout.dp,
+                })
+            })
+            .collect();
+        Ok(())
+    }
+
+    fn waves_cells(&mut self, resources: &mut Resources) -> Result<(), Failure> {
+        let e = self.found.experiment.clone();
+        self.systems = self.resolve_systems()?;
+        let sweep = |list: &[u32], one: u32| if list.is_empty() { vec![one] } else { list.to_vec() };
+        let dps = sweep(&e.sweep.dp, e.layout.dp);
+        let relative = e.plot.metrics.iter().any(|m| {
+            matches!(m, Metric::NormalisedMean | Metric::Speedup | Metric::SpeedupMax)
+        });
+        let scaling = e.plot.metrics.contains(&Metric::Scaling);
+        for workload in 0..self.own_workloads {
+            for cp in sweep(&e.sweep.cp, self.workloads[workload].1) {
+                for dp in &dps {
+                    if relative {
+                        self.add(workload, &e.plot.baseline, *dp, cp, None)?;
+                    }
+                    for system in self.systems.clone() {
+                        if e.sweep.pool.is_empty() {
+                            self.add(workload, &system, *dp, cp, None)?;
+                        }
+                        for pool in &e.sweep.pool {
+                            self.add(workload, &system, *dp, cp, Some(*pool))?;
+                        }
+                        if scaling {
+                            self.add(workload, &system, 1, cp, None)?;
+                        }
+                    }
+                }
+                if scaling {
+                    self.add(workload, &e.plot.baseline, 1, cp, None)?;
+                }
+            }
+        }
+        if self.needs_fit() {
+            self.add_fit(resources)?;
+        }
+        Ok(())
+    }
+
+    /// True when some metric needs the fitted linear time.
+    pub fn needs_fit(&self) -> bool {
+        let e = &self.found.experiment;
+        let linear = e.plot.metrics.iter().any(|m| matches!(m, Metric::Scaling | Metric::ForwardSpread));
+        linear && e.step_model.linear.contains(&LinearMode::Fitted)
+    }
+
+    fn add_fit(&mut self, resources: &mut Resources) -> Result<(), Failure> {
+        let fit = self.found.experiment.step_model.fitted.clone();
+        let file =
+            WorkloadFile { name: fit.workload.clone(), window_tokens: None, packing: None, cp: Some(fit.cp) };
+        let key = resources.workload(&file).map_err(|f| self.in_file("fitted", f))?;
+        let slot = self.workloads.iter().position(|(w, cp)| *w == key && *cp == fit.cp).unwrap_or_else(|| {
+            self.workloads.push((key, fit.cp));
+            self.workloads.len() - 1
+        });
+        for dp in [1, fit.dp] {
+            self.add(slot, &fit.system, dp, fit.cp, None)?;
+        }
+        Ok(())
+    }
+
+    fn resolve_systems(&self) -> Result<Vec<String>, Failure> {
+        let e = &self.found.experiment;
+        let mut names: Vec<String> = self.scale.systems.clone();
+        if names.is_empty() {
+            names.clone_from(&e.systems.names);
+            let capabilities = e.systems.with.iter().map(|c| c.parse()).collect::<Result<Vec<_>, _>>();
+            let capabilities = capabilities.map_err(|error| self.at_key("with", error))?;
+            if !capabilities.is_empty() {
+                names.extend(registry::systems_with(&capabilities).into_iter().map(String::from));
+            }
+        }
+        if names.is_empty() {
+            return Err(self.at_key("systems", "no system; name some in systems.names or select them by systems.with"));
+        }
+        let mut seen = BTreeSet::new();
+        names.retain(|name| seen.insert(name.clone()));
+        for name in &names {
+            registry::describe(name).map_err(|error| {
+                let failure = Failure::usage(error);
+                if self.scale.systems.is_empty() { self.in_file("names", failure) } else { failure }
+            })?;
+        }
+        if let Some(name) = e.options.keys().find(|name| registry::describe(name).is_err()) {
+            return Err(self.at_key(&format!("options.{name}"), "options of a system that does not exist"));
+        }
+        Ok(names)
+    }
+
+    fn add(&mut self, workload: usize, system: &str, dp: u32, cp: u32, pool: Option<u32>) -> Result<(), Failure> {
+        let e = &self.found.experiment;
+        let mut options: Map<String, Value> = e.options.get(system).cloned().unwrap_or_default();
+        if let Some(pool) = pool {
+            options.insert("pool".into(), pool.into());
+        }
+        let built = registry::system(system, &options).map_err(|error| self.at_key("options", error))?;
+        let layout = Layout {
+            dp,
+            cp,
+            pp: e.layout.pp,
+            tp: e.layout.tp,
+            cards_per_node: e.layout.cards_per_node,
+            dp_before_cp: e.layout.dp_before_cp,
+        };
+        let key = self.workloads[workload].0.clone();
+        let (q_heads, kv_heads) = (self.model.q_heads, self.model.kv_heads);
+        layout
+            .validate(q_heads, kv_heads, e.gbs, key.window_tokens)
+            .map_err(|error| self.at_key("layout", error))?;
+        let shape = AttentionShape {
+            q_heads: q_heads as u16,
+            kv_heads: kv_heads as u16,
+            head_dim: self.model.head_dim as u16,
+        };
+        let machine = self.machine.clone().ok_or_else(|| Failure::internal("an experiment without a machine"))?;
+        let at = At { workload, system: system.to_owned(), dp, cp, pool: built.pool() };
+        if self.places.iter().any(|(other, _)| *other == at) {
+            return Ok(());
+        }
+        let cell = CellSpec::Waves(WavesCell {
+            workload: key,
+            gbs: e.gbs,
+            steps: self.steps(system),
+            seed: self.seed,
+            system: system.to_owned(),
+            options: built.options().clone(),
+            layout,
+            shape,
+            machine,
+            check: e.check,
+            memory_limit_bytes: e.memory_limit_bytes,
+        });
+        let slot = self.cells.iter().position(|c| *c == cell).unwrap_or_else(|| {
+            self.cells.push(cell);
+            self.cells.len() - 1
+        });
+        self.places.push((at, slot));
+        Ok(())
+    }
+
+    /// The cell of waves at a place, if it was planned.
+    pub fn cell_at(&self, at: &At) -> Option<&CellSpec> {
+        self.places.iter().find(|(other, _)| other == at).map(|(_, slot)| &self.cells[*slot])
+    }
+
+    /// Id of a cell.
+    pub fn id(cell: &CellSpec) -> CellId {
+        CellId::of(&cell.inputs())
+    }
+}

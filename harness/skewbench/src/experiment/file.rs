@@ -1,0 +1,358 @@
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use skewbench_sim::Overrides;
+
+/// What an experiment computes in each cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Work of pools under several groupings; nothing is timed.
+    Balance,
+    /// Waves of steps, placed, planned, checked, lowered and simulated.
+    Waves,
+    /// Rates of single kernel calls from the profile's table.
+    Kernels,
+}
+
+/// An experiment file. Its id is its path below `experiments/` without the suffix.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// Title of the figure.
+    pub title: String,
+    /// Id of the figure, `fig11` or the experiment's own.
+    pub figure: String,
+    /// What a cell computes.
+    pub kind: Kind,
+    /// What the figure shows, for readers and screen readers.
+    pub description: String,
+    /// Why ours differs from what is published, as far as it is known.
+    #[serde(default)]
+    pub differs: Vec<String>,
+    /// Workloads, each with the context parallelism that its window needs.
+    #[serde(rename = "workload", default)]
+    pub workloads: Vec<WorkloadFile>,
+    /// Systems, by name, pair or capability.
+    #[serde(default)]
+    pub systems: SystemsFile,
+    /// Groupings of a `balance` experiment.
+    #[serde(default)]
+    pub groupings: Vec<String>,
+    /// Options of systems, by system name.
+    #[serde(default)]
+    pub options: BTreeMap<String, Map<String, Value>>,
+    /// Model preset, or a TOML file.
+    #[serde(default = "default_model")]
+    pub model: String,
+    /// Machine profile, or a JSON file.
+    #[serde(default = "default_profile")]
+    pub profile: String,
+    /// What is changed in the profile: links, transports, speeds.
+    #[serde(default)]
+    pub machine: Overrides,
+    /// The job's layout where the sweep does not say otherwise.
+    #[serde(default)]
+    pub layout: LayoutFile,
+    /// What is varied.
+    #[serde(default)]
+    pub sweep: Sweep,
+    /// Packed sequences of a step.
+    #[serde(default = "default_gbs")]
+    pub gbs: u32,
+    /// Steps of a cell.
+    pub steps: u32,
+    /// Steps of a cell at smoke scale.
+    pub quick_steps: u32,
+    /// Steps of single systems, where they differ.
+    #[serde(default)]
+    pub steps_of: BTreeMap<String, u32>,
+    /// Master seed.
+    #[serde(default = "default_seed")]
+    pub seed: u64,
+    /// Bytes that a rank may hold for one layer's attention; plans above it fail. No limit when absent.
+    #[serde(default)]
+    pub memory_limit_bytes: Option<u64>,
+    /// Check every plan before it is priced.
+    #[serde(default = "yes")]
+    pub check: bool,
+    /// Linear work around the attention.
+    #[serde(default)]
+    pub step_model: StepModelFile,
+    /// What is drawn.
+    pub plot: Plot,
+}
+
+fn default_model() -> String {
+    "qwen3-30b-a3b".into()
+}
+
+fn default_profile() -> String {
+    "h200".into()
+}
+
+fn default_gbs() -> u32 {
+    128
+}
+
+fn default_seed() -> u64 {
+    1
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// A workload of an experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkloadFile {
+    /// Preset or file.
+    pub name: String,
+    /// Tokens of a window, where it is not the preset's.
+    #[serde(default)]
+    pub window_tokens: Option<u32>,
+    /// Packing, where it is not the preset's: `ff`, `cut`, `split`.
+    #[serde(default)]
+    pub packing: Option<String>,
+    /// Context-parallel ranks, where they differ from the layout's.
+    #[serde(default)]
+    pub cp: Option<u32>,
+}
+
+/// Which systems take part.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SystemsFile {
+    /// Names or pairs.
+    #[serde(default)]
+    pub names: Vec<String>,
+    /// All named systems that have these capabilities.
+    #[serde(default)]
+    pub with: Vec<String>,
+}
+
+/// Degrees of the layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LayoutFile {
+    /// Data-parallel ranks.
+    pub dp: u32,
+    /// Context-parallel ranks of a sequence.
+    pub cp: u32,
+    /// Pipeline stages.
+    pub pp: u32,
+    /// Tensor-parallel ranks.
+    pub tp: u32,
+    /// Cards of a node.
+    pub cards_per_node: u32,
+    /// Fill nodes with DP before CP.
+    pub dp_before_cp: bool,
+}
+
+impl Default for LayoutFile {
+    fn default() -> Self {
+        Self { dp: 16, cp: 8, pp: 1, tp: 1, cards_per_node: 8, dp_before_cp: false }
+    }
+}
+
+/// What is varied; an empty list varies nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sweep {
+    /// Data-parallel ranks.
+    #[serde(default)]
+    pub dp: Vec<u32>,
+    /// Context-parallel ranks.
+    #[serde(default)]
+    pub cp: Vec<u32>,
+    /// Sequences of a pool, P.
+    #[serde(default)]
+    pub pool: Vec<u32>,
+}
+
+/// How linear work is priced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LinearMode {
+    /// One ratio of attention to linear work, fitted on one published point.
+    Fitted,
+    /// GEMMs of the model's shapes at the profile's rate.
+    Physical,
+}
+
+impl LinearMode {
+    /// The word used in coordinates.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fitted => "fitted",
+            Self::Physical => "physical",
+        }
+    }
+}
+
+/// Linear work around the attention.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StepModelFile {
+    /// Modes to report.
+    pub linear: Vec<LinearMode>,
+    /// Activation recomputation of the physical mode: `none`, `selective`, `full`, `selective++`.
+    pub recompute: String,
+    /// The published point that the fitted mode rests on.
+    pub fitted: Fitted,
+}
+
+impl Default for StepModelFile {
+    fn default() -> Self {
+        Self { linear: vec![LinearMode::Physical], recompute: "none".into(), fitted: Fitted::default() }
+    }
+}
+
+/// A published scaling that fixes the ratio of attention to linear work.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Fitted {
+    /// System that was measured.
+    pub system: String,
+    /// Workload.
+    pub workload: String,
+    /// Context-parallel ranks.
+    pub cp: u32,
+    /// Data-parallel ranks of the scaled run.
+    pub dp: u32,
+    /// Its throughput over that of one data-parallel rank.
+    pub scaling: f64,
+    /// Steps simulated for the fit.
+    pub steps: u32,
+}
+
+impl Default for Fitted {
+    fn default() -> Self {
+        Self {
+            system: "ulysses".into(),
+            workload: "paper-256k".into(),
+            cp: 8,
+            dp: 16,
+            scaling: 7.63,
+            steps: 200,
+        }
+    }
+}
+
+/// Quantities that experiments report; docs/METRICS.md derives each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Max over mean of pool work, less one, over all pools of a step.
+    RMinus1,
+    /// Waiting inside waves: sum of wave maxima over sum of wave means, less one.
+    WaveR,
+    /// Throughput against one data-parallel rank.
+    Scaling,
+    /// Straggler latency of a wave, mean over the waves of a step.
+    StragglerMean,
+    /// Straggler latency of the slowest wave of a step.
+    StragglerMax,
+    /// `straggler_mean` over the baseline's.
+    NormalisedMean,
+    /// The baseline's `straggler_mean` over the system's.
+    Speedup,
+    /// The baseline's `straggler_max` over the system's.
+    SpeedupMax,
+    /// Slowest over fastest forward of a micro-batch in a step.
+    ForwardSpread,
+    /// Share of the transfers that overlap hides, of what M pieces can hide.
+    HiddenShare,
+    /// Tokens per card and second of a training step.
+    Throughput,
+    /// Model FLOPs over time and the card's peak.
+    Mfu,
+    /// Rate of a kernel call.
+    KernelRate,
+}
+
+impl Metric {
+    /// Name in files and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RMinus1 => "r_minus_1",
+            Self::WaveR => "wave_r",
+            Self::Scaling => "scaling",
+            Self::StragglerMean => "straggler_mean",
+            Self::StragglerMax => "straggler_max",
+            Self::NormalisedMean => "normalised_mean",
+            Self::Speedup => "speedup",
+            Self::SpeedupMax => "speedup_max",
+            Self::ForwardSpread => "forward_spread",
+            Self::HiddenShare => "hidden_share",
+            Self::Throughput => "throughput",
+            Self::Mfu => "mfu",
+            Self::KernelRate => "kernel_rate",
+        }
+    }
+
+    /// Unit of its values; `x` for ratios, `1` for plain numbers.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::RMinus1 | Self::WaveR | Self::HiddenShare | Self::Mfu => "1",
+            Self::Scaling | Self::NormalisedMean | Self::Speedup | Self::SpeedupMax | Self::ForwardSpread => "x",
+            Self::StragglerMean | Self::StragglerMax => "ms",
+            Self::Throughput => "tokens/s/card",
+            Self::KernelRate => "TFLOP/s",
+        }
+    }
+
+    /// Words for axes and tables.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::RMinus1 => "R - 1 (max / mean pool work - 1)",
+            Self::WaveR => "waiting inside waves",
+            Self::Scaling => "throughput relative to DP = 1",
+            Self::StragglerMean => "straggler latency, mean over waves",
+            Self::StragglerMax => "straggler latency, slowest wave of a step",
+            Self::NormalisedMean => "straggler latency relative to the baseline",
+            Self::Speedup => "speedup, mean wave",
+            Self::SpeedupMax => "speedup, slowest wave of a step",
+            Self::ForwardSpread => "slowest / fastest forward of a micro-batch",
+            Self::HiddenShare => "hidden share of transfer",
+            Self::Throughput => "throughput",
+            Self::Mfu => "MFU",
+            Self::KernelRate => "attention rate",
+        }
+    }
+}
+
+/// What the horizontal axis of a figure is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Axis {
+    /// Data-parallel ranks.
+    Dp,
+    /// Context-parallel ranks.
+    Cp,
+    /// Sequences of a pool.
+    Pool,
+    /// Systems side by side.
+    System,
+    /// Query rows of a kernel call.
+    Block,
+}
+
+/// What is drawn.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plot {
+    /// Metrics, in order.
+    pub metrics: Vec<Metric>,
+    /// Horizontal axis.
+    pub x: Axis,
+    /// System that relative metrics are taken against.
+    #[serde(default = "baseline")]
+    pub baseline: String,
+}
+
+fn baseline() -> String {
+    "ulysses".into()
+}

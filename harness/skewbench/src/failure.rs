@@ -1,0 +1,74 @@
+//! What ends a command early, and with which exit code.
+
+use std::fmt::Display;
+
+/// Exit codes of the command line, as its manual lists them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// A defect of the program itself.
+    Internal = 1,
+    /// Unknown flag, figure, system, workload or experiment.
+    Usage = 2,
+    /// Configuration or input that cannot be used.
+    Config = 10,
+    /// A system, backend or library is not available.
+    Unavailable = 11,
+    /// Verification failed.
+    Verification = 12,
+    /// Fewer results than planned.
+    Fewer = 20,
+    /// Some cells failed.
+    Cells = 21,
+    /// A regression that `compare --fail-on` was told to report.
+    Regression = 30,
+    /// Interrupted.
+    Interrupted = 130,
+}
+
+/// An error with the exit code that it ends the command with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Exit code.
+    pub exit: Exit,
+    /// One message: lower case, no full stop.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure with this exit code.
+    pub fn new(exit: Exit, message: impl Display) -> Self {
+        Self { exit, message: message.to_string() }
+    }
+
+    /// Unknown name or flag.
+    pub fn usage(message: impl Display) -> Self {
+        Self::new(Exit::Usage, message)
+    }
+
+    /// Configuration or input that cannot be used.
+    pub fn config(message: impl Display) -> Self {
+        Self::new(Exit::Config, message)
+    }
+
+    /// A defect of the program.
+    pub fn internal(message: impl Display) -> Self {
+        Self::new(Exit::Internal, message)
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// `, did you mean X?` when a known name is close to `name`, else nothing.
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    known
+        .into_iter()
+        .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
+        .min_by_key(|(distance, _)| *distance)
+        .filter(|(distance, candidate)| *distance <= 2.max(candidate.chars().count() / 2))
+        .map_or_else(String::new, |(_, candidate)| format!(", did you mean {candidate}?"))
+}

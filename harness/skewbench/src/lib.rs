@@ -1,0 +1,11 @@
+//! The skewbench command line: experiments in, runs and reports out.
+
+pub mod cells;
+pub mod cli;
+pub mod commands;
+pub mod experiment;
+pub mod failure;
+pub mod metrics;
+pub mod present;
+pub mod progress;
+pub mod scheduler;

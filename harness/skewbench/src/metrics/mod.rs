@@ -1,0 +1,11 @@
+//! Metrics, recomputed from stored samples; docs/METRICS.md derives each.
+
+mod balance;
+mod linear;
+mod values;
+mod waves;
+
+pub use balance::{BalanceView, WindowsView};
+pub use linear::{LinearTimes, fit_linear};
+pub use values::{Estimated, estimate_mean, estimate_ratio, estimate_sums};
+pub use waves::{StepView, WaveView, WavesView};

@@ -1,0 +1,73 @@
+use skewbench_store::StoreError;
+use skewbench_store::stats::{Bootstrap, mean};
+
+/// A value with its 95% interval and the number of steps behind it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimated {
+    /// Value.
+    pub value: f64,
+    /// Ends of the interval, where there are at least two steps.
+    pub interval: Option<(f64, f64)>,
+    /// Steps.
+    pub n: u64,
+}
+
+impl Estimated {
+    /// A value without an interval.
+    pub fn exact(value: f64, n: u64) -> Self {
+        Self { value, interval: None, n }
+    }
+
+    /// The value and interval multiplied by a constant.
+    pub fn scaled(self, by: f64) -> Self {
+        Self { value: self.value * by, interval: self.interval.map(|(a, b)| (a * by, b * by)), n: self.n }
+    }
+}
+
+/// Mean over steps, with a bootstrap interval over steps.
+///
+/// # Errors
+/// No steps, or one that is not finite.
+pub fn estimate_mean(samples: &[f64], seed: u64, name: &str) -> Result<Estimated, StoreError> {
+    let interval = Bootstrap::new(seed, name).mean(samples)?;
+    Ok(with_interval(mean(samples), interval.low, interval.high, samples.len()))
+}
+
+/// Ratio of the means of two quantities of the same steps, drawn in pairs.
+///
+/// # Errors
+/// As [`estimate_mean`]; a denominator that can be 0.
+pub fn estimate_ratio(over: &[f64], under: &[f64], seed: u64, name: &str) -> Result<Estimated, StoreError> {
+    let interval = Bootstrap::new(seed, name).ratio(over, under)?;
+    Ok(with_interval(mean(over) / mean(under), interval.low, interval.high, over.len()))
+}
+
+/// A function of the sums of several quantities over the same steps, such as a ratio of rates.
+///
+/// # Errors
+/// As [`estimate_mean`].
+pub fn estimate_sums(
+    columns: &[&[f64]],
+    seed: u64,
+    name: &str,
+    of: impl Fn(&[f64]) -> f64,
+) -> Result<Estimated, StoreError> {
+    let n = columns.first().map_or(0, |c| c.len());
+    let mut sums = vec![0.0; columns.len()];
+    let mut at = |indices: &mut dyn Iterator<Item = usize>| {
+        sums.fill(0.0);
+        for i in indices {
+            for (sum, column) in sums.iter_mut().zip(columns) {
+                *sum += column[i];
+            }
+        }
+        of(&sums)
+    };
+    let value = at(&mut (0..n));
+    let interval = Bootstrap::new(seed, name).run(n, |indices| at(&mut indices.iter().map(|i| *i as usize)))?;
+    Ok(with_interval(value, interval.low, interval.high, n))
+}
+
+fn with_interval(value: f64, low: f64, high: f64, n: usize) -> Estimated {
+    Estimated { value, interval: (n > 1).then_some((low, high)), n: n as u64 }
+}

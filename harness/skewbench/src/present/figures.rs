@@ -1,0 +1,347 @@
+use std::collections::BTreeSet;
+
+use skewbench_report::{Cell, Column, Figure, Kind, Mark, Named, Panel, Point, Quantiles, Scale, Table};
+use skewbench_store::stats::quantile;
+use skewbench_store::{Reference, ReferenceEntry};
+
+use super::summary::metric_name;
+use super::{Loaded, Value};
+use crate::cells::Resources;
+use crate::experiment::{Axis, Metric};
+
+/// Draws an experiment.
+pub fn figure(loaded: &Loaded, resources: &Resources, values: &[Value], reference: &Reference) -> Figure {
+    let e = &loaded.expanded.found.experiment;
+    let metrics = &e.plot.metrics;
+    let panels = match e.plot.x {
+        Axis::Dp | Axis::Cp | Axis::Pool => line_panels(loaded, values, reference),
+        Axis::Block => kernel_panels(values),
+        Axis::System if metrics.first() == Some(&Metric::ForwardSpread) => box_panels(loaded, resources),
+        Axis::System => bar_panels(loaded, values, reference),
+    };
+    let kind = if values.iter().any(|v| v.simulated) {
+        Kind::Simulated
+    } else if metrics.contains(&Metric::KernelRate) {
+        Kind::Measured
+    } else {
+        Kind::Computed
+    };
+    Figure {
+        id: e.figure.clone(),
+        title: e.title.clone(),
+        description: e.description.clone(),
+        kind,
+        panels,
+        caption: caption(loaded, values),
+        notes: e.differs.clone(),
+        table: table(values, reference, &e.figure),
+        parquet: None,
+    }
+}
+
+fn caption(loaded: &Loaded, values: &[Value]) -> String {
+    let e = &loaded.expanded.found.experiment;
+    let mut parts = Vec::new();
+    let mut steps: Vec<u64> = values.iter().filter_map(|v| v.estimated.as_ref().ok()).map(|e| e.n).collect();
+    steps.sort_unstable();
+    steps.dedup();
+    if let (Some(least), Some(most)) = (steps.first(), steps.last().filter(|n| **n > 1)) {
+        let n = if least == most { format!("n = {most} steps") } else { format!("n = {least} to {most} steps") };
+        parts.push(format!("Error bars: 95% bootstrap interval over steps, {n} of {} sequences", e.gbs));
+        parts.push(format!("seed {}", loaded.expanded.seed));
+    }
+    if let Some(machine) = &loaded.expanded.machine {
+        parts.push(format!("profile {}", machine.profile));
+    }
+    if values.iter().any(|v| v.simulated) {
+        parts.push(format!("model {}, one layer, simulated; the network between nodes is assumed", e.model));
+    }
+    if values.iter().any(|v| v.text("linear") == Some("fitted")) {
+        let fit = &e.step_model.fitted;
+        parts.push(format!("fitted linear work: {} {} = {} at DP = {}", fit.workload, fit.system, fit.scaling, fit.dp));
+    }
+    format!("{}.", parts.join("; "))
+}
+
+fn entry<'a>(reference: &'a Reference, figure: &str, value: &Value) -> Option<&'a ReferenceEntry> {
+    reference.find(figure, &value.dataset, &value.system, metric_name(value), &value.at)
+}
+
+/// Values of a panel that a line or bar may show: of several readings the headline one.
+fn headline(value: &Value) -> bool {
+    value.text("base").is_none_or(|b| b != "own")
+        && value.text("transfers").is_none_or(|t| t == "charged")
+        && value.text("pass").is_none_or(|p| p == "both")
+}
+
+fn distinct<'a>(values: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    values.filter(|v| seen.insert(*v)).map(str::to_owned).collect()
+}
+
+fn line_panels(loaded: &Loaded, values: &[Value], reference: &Reference) -> Vec<Panel> {
+    let e = &loaded.expanded.found.experiment;
+    let Some(metric) = e.plot.metrics.first() else { return Vec::new() };
+    let coordinate = match e.plot.x {
+        Axis::Dp => "dp",
+        Axis::Cp => "cp",
+        _ => "p",
+    };
+    let label = match e.plot.x {
+        Axis::Dp => "data-parallel ranks (DP)",
+        Axis::Cp => "context-parallel ranks (CP)",
+        _ => "sequences of a pool (P)",
+    };
+    let shown: Vec<&Value> = values.iter().filter(|v| v.metric == *metric && headline(v)).collect();
+    let modes = distinct(shown.iter().filter_map(|v| v.text("linear")));
+    let modes: Vec<Option<String>> = if modes.is_empty() { vec![None] } else { modes.into_iter().map(Some).collect() };
+    let mut panels = Vec::new();
+    for mode in &modes {
+        for dataset in distinct(shown.iter().map(|v| v.dataset.as_str())) {
+            let here: Vec<&Value> = shown
+                .iter()
+                .filter(|v| v.dataset == dataset && v.text("linear") == mode.as_deref())
+                .copied()
+                .collect();
+            let mut marks = Vec::new();
+            if *metric == Metric::RMinus1 {
+                marks.extend(published_formula(loaded, &dataset, &here));
+            }
+            if *metric == Metric::Scaling && e.plot.x == Axis::Dp {
+                let mut points: Vec<Point> = here
+                    .iter()
+                    .filter_map(|v| v.number("dp"))
+                    .map(|dp| Point { x: dp, y: dp, low: None, high: None })
+                    .collect();
+                points.sort_by(|a, b| a.x.total_cmp(&b.x));
+                points.dedup_by(|a, b| a.x == b.x);
+                marks.push(Mark::Curve { label: "ideal".into(), points });
+            }
+            for system in distinct(here.iter().map(|v| v.system.as_str())) {
+                let points: Vec<Point> = here
+                    .iter()
+                    .filter(|v| v.system == system)
+                    .filter_map(|v| {
+                        let e = v.estimated.as_ref().ok()?;
+                        Some(Point {
+                            x: v.number(coordinate)?,
+                            y: e.value,
+                            low: e.interval.map(|i| i.0),
+                            high: e.interval.map(|i| i.1),
+                        })
+                    })
+                    .collect();
+                marks.push(Mark::Line { series: system, points });
+            }
+            marks.extend(published_points(&here, coordinate, reference, &e.figure));
+            let title = match mode {
+                Some(mode) => format!("{dataset}, {mode} linear work"),
+                None => dataset.clone(),
+            };
+            panels.push(Panel {
+                title,
+                x: axis(label, "", Scale::Log2),
+                y: axis(metric.label(), unit_text(metric.unit()), Scale::Auto),
+                marks,
+            });
+        }
+    }
+    panels
+}
+
+fn published_points(here: &[&Value], coordinate: &str, reference: &Reference, figure: &str) -> Vec<Mark> {
+    here.iter()
+        .filter_map(|v| {
+            let entry = entry(reference, figure, v)?;
+            let point = Point { x: v.number(coordinate)?, y: entry.number()?, low: None, high: None };
+            let bound = if entry.value.is_none() { "published bound" } else { "published" };
+            Some(Mark::Published {
+                series: Some(v.system.clone()),
+                label: format!("{bound}, {}", v.system),
+                points: vec![point],
+            })
+        })
+        .collect()
+}
+
+fn published_formula(loaded: &Loaded, dataset: &str, here: &[&Value]) -> Option<Mark> {
+    let workload = loaded.expanded.workloads.iter().position(|(w, _)| w.name == dataset)?;
+    let windows = loaded.windows(workload)?;
+    let gbs = loaded.expanded.found.experiment.gbs;
+    let mut pools: Vec<u32> = here.iter().filter_map(|v| v.number("p")).map(|p| p as u32).filter(|p| *p * 2 <= gbs).collect();
+    pools.sort_unstable();
+    pools.dedup();
+    let points = pools
+        .iter()
+        .map(|p| Point { x: f64::from(*p), y: windows.published_formula(*p, gbs), low: None, high: None })
+        .collect();
+    Some(Mark::Curve { label: format!("eq. 3 with CV = {:.3}", windows.cv_x), points })
+}
+
+fn kernel_panels(values: &[Value]) -> Vec<Panel> {
+    let shown: Vec<&Value> = values.iter().filter(|v| v.metric == Metric::KernelRate).collect();
+    distinct(shown.iter().filter_map(|v| v.text("pass")))
+        .into_iter()
+        .map(|pass| {
+            let here: Vec<&&Value> = shown.iter().filter(|v| v.text("pass") == Some(&pass)).collect();
+            let marks = distinct(here.iter().map(|v| v.system.as_str()))
+                .into_iter()
+                .map(|system| {
+                    let points = here
+                        .iter()
+                        .filter(|v| v.system == system)
+                        .filter_map(|v| {
+                            let y = v.estimated.as_ref().ok()?.value;
+                            Some(Point { x: v.number("block")?, y, low: None, high: None })
+                        })
+                        .collect();
+                    Mark::Line { series: system, points }
+                })
+                .collect();
+            Panel {
+                title: pass,
+                x: axis("query rows of the block", "tokens", Scale::Log2),
+                y: axis("rate of one call", "TFLOP/s", Scale::Linear),
+                marks,
+            }
+        })
+        .collect()
+}
+
+fn bar_panels(loaded: &Loaded, values: &[Value], reference: &Reference) -> Vec<Panel> {
+    let e = &loaded.expanded.found.experiment;
+    let mut panels = Vec::new();
+    for metric in e.plot.metrics.iter().take(2) {
+        let shown: Vec<&Value> = values.iter().filter(|v| v.metric == *metric && headline(v)).collect();
+        for dataset in distinct(shown.iter().map(|v| v.dataset.as_str())) {
+            let here: Vec<&Value> = shown.iter().filter(|v| v.dataset == dataset).copied().collect();
+            let named = |v: &Value| {
+                let e = v.estimated.as_ref().ok()?;
+                Some(Named {
+                    category: v.system.clone(),
+                    value: e.value,
+                    low: e.interval.map(|i| i.0),
+                    high: e.interval.map(|i| i.1),
+                })
+            };
+            let mut marks: Vec<Mark> = here
+                .iter()
+                .filter_map(|v| Some(Mark::Bars { series: v.system.clone(), values: vec![named(v)?] }))
+                .collect();
+            let published: Vec<Named> = here
+                .iter()
+                .filter_map(|v| {
+                    let value = entry(reference, &e.figure, v)?.number()?;
+                    Some(Named { category: v.system.clone(), value, low: None, high: None })
+                })
+                .collect();
+            if !published.is_empty() {
+                marks.push(Mark::PublishedNamed { series: None, label: "published".into(), values: published });
+            }
+            let categories = here.iter().map(|v| v.system.clone()).collect();
+            panels.push(Panel {
+                title: dataset.clone(),
+                x: axis(metric.label(), unit_text(metric.unit()), Scale::Auto),
+                y: skewbench_report::Axis { scale: Scale::Category, categories, ..Default::default() },
+                marks,
+            });
+        }
+    }
+    panels
+}
+
+fn box_panels(loaded: &Loaded, resources: &Resources) -> Vec<Panel> {
+    let expanded = &loaded.expanded;
+    let e = &expanded.found.experiment;
+    let mut panels = Vec::new();
+    for mode in &e.step_model.linear {
+        for workload in 0..expanded.own_workloads {
+            let mut marks = Vec::new();
+            let mut categories = Vec::new();
+            for (at, _) in expanded.places.iter().filter(|(at, _)| at.workload == workload) {
+                if !expanded.systems.contains(&at.system) || at.dp != e.layout.dp {
+                    continue;
+                }
+                let times = loaded.linear(resources, *mode, at).and_then(|linear| loaded.forward_times_ms(at, linear));
+                let Ok(times) = times else { continue };
+                let q = |p: f64| quantile(&times, p);
+                let values = vec![Quantiles {
+                    category: at.system.clone(),
+                    p5: q(0.05),
+                    p25: q(0.25),
+                    p50: q(0.5),
+                    p75: q(0.75),
+                    p95: q(0.95),
+                    max: q(1.0),
+                }];
+                categories.push(at.system.clone());
+                marks.push(Mark::Boxes { series: at.system.clone(), values });
+            }
+            panels.push(Panel {
+                title: format!("{}, {} linear work", expanded.workloads[workload].0.name, mode.name()),
+                x: axis("forward of one layer of a micro-batch", "ms", Scale::Auto),
+                y: skewbench_report::Axis { scale: Scale::Category, categories, ..Default::default() },
+                marks,
+            });
+        }
+    }
+    panels
+}
+
+fn axis(label: &str, unit: &str, scale: Scale) -> skewbench_report::Axis {
+    skewbench_report::Axis { label: label.to_owned(), unit: unit.to_owned(), scale, ..Default::default() }
+}
+
+fn unit_text(unit: &'static str) -> &'static str {
+    if unit == "1" { "" } else { unit }
+}
+
+fn table(values: &[Value], reference: &Reference, figure: &str) -> Table {
+    let mut keys: Vec<&str> = Vec::new();
+    for value in values {
+        for key in value.at.keys() {
+            if !keys.contains(&key.as_str()) {
+                keys.push(key);
+            }
+        }
+    }
+    let mut columns = vec![
+        Column::new("dataset", "dataset", ""),
+        Column::new("system", "system", ""),
+        Column::new("metric", "metric", ""),
+    ];
+    columns.extend(keys.iter().map(|k| Column::new(*k, *k, "")));
+    columns.extend([
+        Column::new("unit", "unit", ""),
+        Column::new("value", "value", ""),
+        Column::new("95% low", "ci_low", ""),
+        Column::new("95% high", "ci_high", ""),
+        Column::new("n", "n", ""),
+        Column::new("published", "published", ""),
+    ]);
+    let rows = values
+        .iter()
+        .map(|value| {
+            let mut row: Vec<Cell> =
+                vec![value.dataset.clone().into(), value.system.clone().into(), metric_name(value).into()];
+            row.extend(keys.iter().map(|key| match value.at.get(*key) {
+                Some(serde_json::Value::String(text)) => Cell::Text(text.clone()),
+                Some(other) => other.as_f64().into(),
+                None => Cell::Empty,
+            }));
+            row.push(value.unit.into());
+            match &value.estimated {
+                Ok(e) => {
+                    row.push(e.value.into());
+                    row.push(e.interval.map(|i| i.0).into());
+                    row.push(e.interval.map(|i| i.1).into());
+                    row.push((e.n as f64).into());
+                }
+                Err(reason) => row.extend([Cell::Text(reason.clone()), Cell::Empty, Cell::Empty, Cell::Empty]),
+            }
+            row.push(entry(reference, figure, value).and_then(ReferenceEntry::number).into());
+            row
+        })
+        .collect();
+    Table { columns, rows }
+}

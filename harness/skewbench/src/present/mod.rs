@@ -1,0 +1,11 @@
+//! From stored samples to values, from values to figures, summary rows and the report.
+
+mod figures;
+mod site;
+mod summary;
+mod values;
+
+pub use figures::figure;
+pub use site::{Rendering, render};
+pub use summary::{print_summary, summary_rows, write_summary};
+pub use values::{Loaded, Value, evaluate};

@@ -1,0 +1,276 @@
+use std::path::{Path, PathBuf};
+
+use skewbench_report::{Failure as FailureRow, Section, Site, Status, SummaryRow as Quantity, SystemCard, Verdict};
+use skewbench_store::{CellStatus, Kind, Reference, RowStatus, SummaryRow};
+use skewbench_systems::registry;
+
+use super::summary::at_text;
+use super::{Loaded, Value, figure, summary_rows};
+use crate::cells::Resources;
+use crate::failure::Failure;
+
+const QUESTION: &str =
+    "Who balances the attention of long-context training best over the ranks of a job, and by how much?";
+
+/// What a report is made of.
+pub struct Rendering<'a> {
+    /// Experiments, each with its values.
+    pub experiments: &'a [(Loaded, Vec<Value>)],
+    /// Command line that made or renders the run.
+    pub command: String,
+    /// Folder of templates, in place of the built-in ones.
+    pub templates: Option<&'a Path>,
+    /// Folder of the report.
+    pub out: &'a Path,
+}
+
+/// Writes the report and returns its summary rows with the path of the page.
+///
+/// # Errors
+/// Templates that cannot be used, or a folder that cannot be written.
+pub fn render(
+    rendering: &Rendering<'_>,
+    resources: &Resources,
+    reference: &Reference,
+) -> Result<(Vec<SummaryRow>, PathBuf), Failure> {
+    let mut rows = Vec::new();
+    let mut figures = Vec::new();
+    for (loaded, values) in rendering.experiments {
+        rows.extend(summary_rows(loaded, values, reference));
+        figures.push(figure(loaded, resources, values, reference));
+    }
+    let site = site(rendering, resources, &rows, figures);
+    let rendered = skewbench_report::render(&site, rendering.templates, rendering.out).map_err(Failure::config)?;
+    Ok((rows, rendered.index))
+}
+
+fn site(
+    rendering: &Rendering<'_>,
+    resources: &Resources,
+    rows: &[SummaryRow],
+    figures: Vec<skewbench_report::Figure>,
+) -> Site {
+    let manifests = || rendering.experiments.iter().map(|(l, _)| &l.data.manifest);
+    let dirty = if env!("SKEWBENCH_DIRTY") == "true" { ", with changes that no commit holds" } else { "" };
+    let mut series: Vec<String> = registry::systems().into_iter().map(|s| s.name).collect();
+    for (_, values) in rendering.experiments {
+        for value in values {
+            if !series.contains(&value.system) {
+                series.push(value.system.clone());
+            }
+        }
+    }
+    Site {
+        title: "skewbench: balance of attention in long-context training".into(),
+        subtitle: "Published values beside ours, every number with its kind, interval and source".into(),
+        question: QUESTION.into(),
+        verdict: verdict(rendering.experiments),
+        command: rendering.command.clone(),
+        revision: format!("{}{dirty}", env!("SKEWBENCH_REVISION")),
+        profile: profile(rendering, resources),
+        backend: "sim: event simulation on a machine profile; groupings are computed from document lengths alone".into(),
+        seed: rendering.experiments.first().map(|(l, _)| l.expanded.seed.to_string()).unwrap_or_default(),
+        created_from: manifests().map(|m| format!("{} ({})", m.experiment_hash, m.inputs_hash)).collect::<Vec<_>>().join(", "),
+        series_order: series,
+        summary: rows.iter().filter(|r| r.published.is_some()).map(quantity).collect(),
+        figures,
+        systems: systems(rendering.experiments),
+        method: method(rendering, resources),
+        environment: environment(rendering.experiments),
+        failures: failures(rendering.experiments, rows),
+        downloads: Vec::new(),
+    }
+}
+
+fn profile(rendering: &Rendering<'_>, resources: &Resources) -> String {
+    let machine = rendering.experiments.iter().find_map(|(l, _)| l.expanded.machine.as_ref());
+    let Some((machine, pricing)) = machine.and_then(|m| Some((m, resources.pricing(m).ok()?))) else {
+        return "none".into();
+    };
+    let sources = pricing.profile().sources();
+    let of = |kind: &str| {
+        let parts: Vec<&str> = sources.iter().filter(|(_, s)| s.kind.name() == kind).map(|(part, _)| *part).collect();
+        (!parts.is_empty()).then(|| format!("{kind}: {}", parts.join(", ")))
+    };
+    let parts: Vec<String> = ["measured", "assumed", "datasheet"].into_iter().filter_map(of).collect();
+    format!("{} ({})", machine.profile, parts.join("; "))
+}
+
+fn quantity(row: &SummaryRow) -> Quantity {
+    let word = row.verdict.clone().unwrap_or_default();
+    Quantity {
+        figure: row.figure.clone(),
+        dataset: row.dataset.clone(),
+        system: row.system.clone(),
+        quantity: format!("{} ({})", row.metric, at_text(row)),
+        unit: if row.unit == "1" { String::new() } else { row.unit.clone() },
+        published: row.published.map(super::summary::short),
+        value: row.value,
+        ratio: row.ratio,
+        ci_low: row.ci_low,
+        ci_high: row.ci_high,
+        n: Some(row.n),
+        kind: match row.kind {
+            Kind::Measured => skewbench_report::Kind::Measured,
+            Kind::Simulated => skewbench_report::Kind::Simulated,
+            Kind::Computed => skewbench_report::Kind::Computed,
+            Kind::Modelled => skewbench_report::Kind::Modelled,
+        },
+        status: status(row.status),
+        reason: row.reason.clone().unwrap_or_default(),
+        verdict: match word.as_str() {
+            "agrees" => Verdict::Agrees,
+            "differs" => Verdict::Differs,
+            _ => Verdict::None,
+        },
+        verdict_text: word,
+    }
+}
+
+fn status(status: RowStatus) -> Status {
+    match status {
+        RowStatus::Ok => Status::Ok,
+        RowStatus::Failed => Status::Failed,
+        RowStatus::Skipped => Status::Skipped,
+    }
+}
+
+/// Sentences that quote values of the run.
+fn verdict(experiments: &[(Loaded, Vec<Value>)]) -> Vec<String> {
+    use crate::experiment::Metric;
+    let mut sentences = Vec::new();
+    for (loaded, values) in experiments {
+        for (workload, _) in loaded.expanded.workloads.iter().take(loaded.expanded.own_workloads) {
+            let mut best: Vec<(&str, f64)> = values
+                .iter()
+                .filter(|v| v.metric == Metric::Speedup && v.dataset == workload.name)
+                .filter_map(|v| Some((v.system.as_str(), v.estimated.as_ref().ok()?.value)))
+                .collect();
+            best.sort_by(|a, b| b.1.total_cmp(&a.1));
+            let Some((system, speedup)) = best.first() else { continue };
+            let others: Vec<String> = best[1..].iter().map(|(s, x)| format!("{s} {x:.2}x")).collect();
+            sentences.push(format!(
+                "On {}, {system} shortens the mean straggler latency of a wave most, {speedup:.2}x over {} (simulated); {}.",
+                workload.name,
+                loaded.expanded.found.experiment.plot.baseline,
+                others.join(", ")
+            ));
+        }
+        let means = values.iter().filter(|v| v.metric == Metric::RMinus1 && v.number("p") == Some(8.0));
+        if loaded.expanded.found.experiment.figure == "table1" {
+            let of = |grouping: &str| -> Vec<String> {
+                means
+                    .clone()
+                    .filter(|v| v.system == grouping)
+                    .filter_map(|v| Some(format!("{:.2}% on {}", v.estimated.as_ref().ok()?.value * 100.0, v.dataset)))
+                    .collect()
+            };
+            sentences.push(format!(
+                "Pools of eight drawn at random differ by R - 1 = {}; VRSP brings that to {} (computed).",
+                of("random").join(" and "),
+                of("vrsp").join(" and ")
+            ));
+        }
+    }
+    sentences
+}
+
+fn systems(experiments: &[(Loaded, Vec<Value>)]) -> Vec<SystemCard> {
+    let mut names: Vec<&String> = Vec::new();
+    for (loaded, _) in experiments {
+        for name in &loaded.expanded.systems {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    names
+        .into_iter()
+        .filter_map(|name| registry::describe(name).ok())
+        .map(|d| SystemCard {
+            name: d.name,
+            placement: d.placement.to_owned(),
+            planner: d.planner.to_owned(),
+            description: d.summary,
+            source: d.source,
+            options: d
+                .options
+                .iter()
+                .map(|o| (o.name.to_owned(), format!("{} ({})", o.default.json().to_string().trim_matches('"'), o.summary)))
+                .collect(),
+            notes: Vec::new(),
+        })
+        .collect()
+}
+
+fn method(rendering: &Rendering<'_>, resources: &Resources) -> Vec<Section> {
+    let mut sections = vec![
+        Section {
+            title: "From lengths to numbers".into(),
+            paragraphs: vec![
+                "Document lengths are drawn from a named source and packed into windows; steps of packed sequences are placed on data-parallel ranks and waves; a planner turns each wave into a plan; the checker accepts a plan only if every unmasked pair is computed exactly once on data that has arrived and every result gets home; the plan is lowered to a program and the program is priced by event simulation on the profile.".into(),
+                "All systems see the same steps. The straggler latency of a wave is that of its slowest worker, transfers included. Intervals are 95% bootstrap percentiles over steps; values relative to a baseline are drawn in pairs of the same step. A published value agrees when it lies in the interval or within 5% of ours.".into(),
+            ],
+        },
+        Section {
+            title: "Linear work".into(),
+            paragraphs: vec![
+                "The model and the cards of the published figures are not public. In the fitted mode one number, the linear time of a token, is chosen so that the simulated Ulysses reproduces one published scaling, transfers left out; that row is marked as fitted and every other row is a prediction. In the physical mode linear time is the GEMM work of the named model at the profile's measured rate.".into(),
+                "Ranks beyond a pool wait for each other at every micro-batch.".into(),
+            ],
+        },
+    ];
+    let machine = rendering.experiments.iter().find_map(|(l, _)| l.expanded.machine.as_ref());
+    if let Some(pricing) = machine.and_then(|m| resources.pricing(m).ok()) {
+        let parts = pricing.profile().sources().iter().map(|(part, s)| {
+            let run = s.run.as_deref().map(|r| format!(", {r}")).unwrap_or_default();
+            format!("{part}: {}{run}. {}", s.kind.name(), s.note)
+        });
+        sections.push(Section { title: "Profile".into(), paragraphs: parts.collect() });
+    }
+    let workloads = rendering.experiments.iter().flat_map(|(l, _)| l.expanded.workloads.iter().map(|(w, _)| w));
+    let mut described: Vec<String> = Vec::new();
+    for workload in workloads {
+        let text = format!(
+            "{}: {}; window of {} tokens, packing {}",
+            workload.name, workload.description, workload.window_tokens, workload.packing
+        );
+        if !described.contains(&text) {
+            described.push(text);
+        }
+    }
+    sections.push(Section { title: "Workloads".into(), paragraphs: described });
+    sections
+}
+
+fn environment(experiments: &[(Loaded, Vec<Value>)]) -> Vec<(String, String)> {
+    let Some((loaded, _)) = experiments.first() else { return Vec::new() };
+    let manifest = &loaded.data.manifest;
+    vec![
+        ("skewbench".into(), env!("CARGO_PKG_VERSION").into()),
+        ("revision".into(), env!("SKEWBENCH_REVISION").into()),
+        ("compiler".into(), env!("SKEWBENCH_RUSTC").into()),
+        ("store schema".into(), manifest.schema_version.to_string()),
+    ]
+}
+
+fn failures(experiments: &[(Loaded, Vec<Value>)], rows: &[SummaryRow]) -> Vec<FailureRow> {
+    let cells = experiments.iter().flat_map(|(loaded, _)| {
+        loaded.data.cells.iter().filter_map(|cell| {
+            let CellStatus::Failed { reason } = &cell.status else { return None };
+            Some(FailureRow {
+                experiment: loaded.expanded.found.id.clone(),
+                cell: serde_json::Value::Object(cell.coordinates.clone()).to_string(),
+                status: Status::Failed,
+                reason: reason.clone(),
+            })
+        })
+    });
+    let values = rows.iter().filter(|r| r.status != RowStatus::Ok).map(|row| FailureRow {
+        experiment: row.figure.clone(),
+        cell: format!("{} {} {} {}", row.dataset, row.system, row.metric, at_text(row)),
+        status: status(row.status),
+        reason: row.reason.clone().unwrap_or_default(),
+    });
+    cells.chain(values).collect()
+}

@@ -1,0 +1,441 @@
+use std::collections::BTreeMap;
+
+use serde_json::{Map, json};
+use skewbench_sim::step_model::LinearModel;
+use skewbench_store::{CellStatus, Run, RunData, StoreError, Table};
+
+use crate::cells::{BALANCE_TABLE, CellSpec, KERNELS_TABLE, Resources, WAVES_TABLE, WINDOWS_TABLE, WavesCell};
+use crate::experiment::{At, Expanded, LinearMode, Metric, Scale, expand, recorded};
+use crate::failure::Failure;
+use crate::metrics::{
+    BalanceView, Estimated, LinearTimes, WavesView, WindowsView, estimate_mean, estimate_ratio, estimate_sums, fit_linear,
+};
+use crate::scheduler::store_failure;
+
+/// One quantity of an experiment with all that tells it from others.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Value {
+    /// Metric.
+    pub metric: Metric,
+    /// Unit.
+    pub unit: &'static str,
+    /// Workload.
+    pub dataset: String,
+    /// System, pair or grouping.
+    pub system: String,
+    /// Every coordinate that tells rows apart.
+    pub at: Map<String, serde_json::Value>,
+    /// The value, or why there is none.
+    pub estimated: Result<Estimated, String>,
+    /// True when it comes from a simulation, false when it is computed from lengths alone.
+    pub simulated: bool,
+}
+
+impl Value {
+    /// A coordinate as a number.
+    pub fn number(&self, coordinate: &str) -> Option<f64> {
+        self.at.get(coordinate).and_then(serde_json::Value::as_f64)
+    }
+
+    /// A coordinate as text.
+    pub fn text(&self, coordinate: &str) -> Option<&str> {
+        self.at.get(coordinate).and_then(serde_json::Value::as_str)
+    }
+}
+
+/// A run of an experiment, read back.
+pub struct Loaded {
+    /// The experiment.
+    pub expanded: Expanded,
+    /// The run.
+    pub data: RunData,
+    tables: BTreeMap<String, BTreeMap<String, Table>>,
+}
+
+impl Loaded {
+    /// Reads a run with nothing but what it recorded.
+    ///
+    /// # Errors
+    /// A folder that is no whole run, or one that another version wrote.
+    pub fn open(dir: &std::path::Path, resources: &mut Resources) -> Result<Self, Failure> {
+        let data = Run::load(dir).map_err(store_failure)?;
+        let inputs = &data.manifest.inputs;
+        let text = |key: &str| inputs.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
+        let found = recorded(text("id"), &data.manifest.experiment)?;
+        let scale: Scale = serde_json::from_value(inputs.get("scale").cloned().unwrap_or_default())
+            .map_err(|e| Failure::config(format!("{}: manifest.json: inputs.scale: {e}", dir.display())))?;
+        resources.recall(&found.experiment, &scale, inputs)?;
+        let expanded = expand(&found, &scale, resources)?;
+        let known = |id: &skewbench_store::CellId| data.cells.iter().any(|c| c.id == *id);
+        if let Some(cell) = expanded.cells.iter().find(|cell| !known(&Expanded::id(cell))) {
+            return Err(Failure::config(format!(
+                "{}: the run has no cell {}; it was made by another version, run it again",
+                dir.display(),
+                cell.coordinates()
+            )));
+        }
+        Self::new(expanded, data)
+    }
+
+    /// Reads the tables of a run.
+    ///
+    /// # Errors
+    /// A folder that is no whole run.
+    fn new(expanded: Expanded, data: RunData) -> Result<Self, Failure> {
+        let mut tables: BTreeMap<String, BTreeMap<String, Table>> = BTreeMap::new();
+        for kind in data.kinds().map_err(store_failure)? {
+            let table = data.table(&kind).map_err(store_failure)?;
+            tables.insert(kind, by_cell(&table).map_err(store_failure)?);
+        }
+        Ok(Self { expanded, data, tables })
+    }
+
+    /// The table of a cell, or why there is none.
+    fn table(&self, kind: &str, cell: &CellSpec) -> Result<&Table, String> {
+        let id = Expanded::id(cell);
+        let found = self.tables.get(kind).and_then(|t| t.get(id.as_str()));
+        found.ok_or_else(|| match self.data.cells.iter().find(|c| c.id == id).map(|c| &c.status) {
+            Some(CellStatus::Failed { reason }) => reason.clone(),
+            _ => "the cell has no samples".into(),
+        })
+    }
+
+    fn waves(&self, at: &At) -> Result<(&WavesCell, WavesView), String> {
+        let cell = self.expanded.cell_at(at).ok_or("the cell was not planned")?;
+        let CellSpec::Waves(spec) = cell else { return Err("the cell has no waves".into()) };
+        let view = WavesView::of(self.table(WAVES_TABLE, cell)?).map_err(|e| e.to_string())?;
+        Ok((spec, view))
+    }
+
+    /// Samples of the cell at a place.
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub fn view(&self, at: &At) -> Result<WavesView, String> {
+        self.waves(at).map(|(_, view)| view)
+    }
+
+    /// The windows of a balance cell.
+    pub fn windows(&self, workload: usize) -> Option<WindowsView> {
+        WindowsView::of(self.table(WINDOWS_TABLE, self.expanded.cells.get(workload)?).ok()?).ok()
+    }
+
+    /// Forward times of micro-batches of one place, attention and linear work, in milliseconds.
+    pub fn forward_times_ms(&self, at: &At, linear: LinearTimes) -> Result<Vec<f64>, String> {
+        let (_, view) = self.waves(at)?;
+        let waves = view.steps.iter().flat_map(|s| &s.waves);
+        Ok(waves.flat_map(|w| &w.forward_by_rank_ps).map(|ps| (ps + linear.forward_ps) * 1e-9).collect())
+    }
+
+    /// Linear time of a micro-batch of a workload in a mode.
+    ///
+    /// # Errors
+    /// Why it cannot be known.
+    pub fn linear(&self, resources: &Resources, mode: LinearMode, at: &At) -> Result<LinearTimes, String> {
+        let e = &self.expanded.found.experiment;
+        let tokens = self.tokens_a_rank(at);
+        match mode {
+            LinearMode::Physical => {
+                let machine = self.expanded.machine.as_ref().ok_or("no machine")?;
+                let pricing = resources.pricing(machine).map_err(|f| f.message)?;
+                let recompute = e.step_model.recompute.parse().map_err(|e| format!("recompute: {e}"))?;
+                let model = LinearModel::new(&self.expanded.model, pricing.profile(), e.layout.tp, recompute);
+                Ok(LinearTimes {
+                    forward_ps: model.forward_ps_per_token() * tokens,
+                    backward_ps: model.backward_ps_per_token() * tokens,
+                })
+            }
+            LinearMode::Fitted => {
+                let both = self.fitted_ps_per_token()? * tokens;
+                Ok(LinearTimes { forward_ps: both / 3.0, backward_ps: both * 2.0 / 3.0 })
+            }
+        }
+    }
+
+    fn tokens_a_rank(&self, at: &At) -> f64 {
+        f64::from(self.expanded.workloads[at.workload].0.window_tokens) / f64::from(at.cp)
+    }
+
+    /// The fitted linear picoseconds per token, from the published scaling that the experiment names.
+    pub fn fitted_ps_per_token(&self) -> Result<f64, String> {
+        let fit = &self.expanded.found.experiment.step_model.fitted;
+        let place = |dp: u32| {
+            let mut places = self.expanded.places.iter().map(|(at, _)| at);
+            places
+                .find(|at| {
+                    let workload = &self.expanded.workloads[at.workload].0;
+                    at.system == fit.system && at.dp == dp && at.cp == fit.cp && workload.name == fit.workload
+                })
+                .cloned()
+                .ok_or_else(|| format!("the fit's cell at dp = {dp} was not planned"))
+        };
+        let (single, scaled) = (place(1)?, place(fit.dp)?);
+        let tokens = self.tokens_a_rank(&single);
+        let (single, scaled) = (self.waves(&single)?.1, self.waves(&scaled)?.1);
+        fit_linear(&single, &scaled, f64::from(fit.dp), fit.scaling)
+            .map(|ps| ps / tokens)
+            .ok_or_else(|| format!("no ratio of attention to linear work gives {} its scaling of {}", fit.system, fit.scaling))
+    }
+}
+
+/// Splits a merged table by its leading `cell` column; rows of a cell stand together.
+fn by_cell(table: &Table) -> Result<BTreeMap<String, Table>, StoreError> {
+    let cells = table.str("cell")?;
+    let mut parts = BTreeMap::new();
+    let mut start = 0;
+    let codes = cells.codes();
+    while start < codes.len() {
+        let length = codes[start..].iter().take_while(|c| **c == codes[start]).count();
+        if let Some(cell) = cells.get(start) {
+            parts.insert(cell.to_owned(), table.slice(start, start + length));
+        }
+        start += length;
+    }
+    Ok(parts)
+}
+
+/// Every value that an experiment asks for.
+pub fn evaluate(loaded: &Loaded, resources: &Resources) -> Vec<Value> {
+    let mut values = Vec::new();
+    for cell in &loaded.expanded.cells {
+        match cell {
+            CellSpec::Balance(spec) => balance_values(loaded, cell, spec.gbs, &spec.workload.name, &mut values),
+            CellSpec::Kernels(_) => kernel_values(loaded, cell, &mut values),
+            CellSpec::Waves(_) => {}
+        }
+    }
+    let places = loaded.expanded.places.iter().map(|(at, _)| at);
+    for at in places.filter(|at| at.workload < loaded.expanded.own_workloads) {
+        for metric in &loaded.expanded.found.experiment.plot.metrics {
+            wave_values(loaded, resources, at, *metric, &mut values);
+        }
+    }
+    values
+}
+
+fn balance_values(loaded: &Loaded, cell: &CellSpec, gbs: u32, dataset: &str, values: &mut Vec<Value>) {
+    let seed = loaded.expanded.seed;
+    let views = loaded.table(BALANCE_TABLE, cell).and_then(|t| BalanceView::all(t).map_err(|e| e.to_string()));
+    let CellSpec::Balance(spec) = cell else { return };
+    for metric in &loaded.expanded.found.experiment.plot.metrics {
+        for pool in &spec.pools {
+            for grouping in &spec.groupings {
+                let mut at = Map::new();
+                at.insert("p".into(), json!(pool));
+                at.insert("gbs".into(), json!(gbs));
+                if *metric == Metric::WaveR {
+                    at.insert("dp".into(), json!(spec.dp));
+                }
+                let estimated = views.as_ref().map_err(Clone::clone).and_then(|views| {
+                    let view = views.iter().find(|v| v.pool == *pool && v.grouping == grouping.name());
+                    let view = view.ok_or("no samples")?;
+                    let samples = if *metric == Metric::WaveR { &view.wave_r } else { &view.r_minus_1 };
+                    estimate_mean(samples, seed, metric.name()).map_err(|e| e.to_string())
+                });
+                values.push(Value {
+                    metric: *metric,
+                    unit: metric.unit(),
+                    dataset: dataset.to_owned(),
+                    system: grouping.name().to_owned(),
+                    at,
+                    estimated,
+                    simulated: false,
+                });
+            }
+        }
+    }
+}
+
+fn kernel_values(loaded: &Loaded, cell: &CellSpec, values: &mut Vec<Value>) {
+    let rows = loaded.table(KERNELS_TABLE, cell).and_then(|table| {
+        let numbers = |name: &str| table.u32(name).map_err(|e| e.to_string());
+        let rates = table.f64("tflop_per_s").map_err(|e| e.to_string())?;
+        let passes = table.str("pass").map_err(|e| e.to_string())?;
+        let (heads, rows, keys) = (numbers("q_heads")?, numbers("q_rows")?, numbers("k_rows")?);
+        Ok((0..table.rows())
+            .map(|i| (passes.get(i).unwrap_or_default().to_owned(), heads[i], rows[i], keys[i], rates[i]))
+            .collect::<Vec<_>>())
+    });
+    let Ok(rows) = rows else { return };
+    for (pass, heads, q_rows, k_rows, rate) in rows {
+        let mut at = Map::new();
+        at.insert("pass".into(), json!(pass));
+        at.insert("q_heads".into(), json!(heads));
+        at.insert("block".into(), json!(q_rows));
+        at.insert("keys".into(), json!(k_rows));
+        values.push(Value {
+            metric: Metric::KernelRate,
+            unit: Metric::KernelRate.unit(),
+            dataset: "none".into(),
+            system: format!("{heads} heads"),
+            at,
+            estimated: Ok(Estimated::exact(rate, 1)),
+            simulated: false,
+        });
+    }
+}
+
+fn coordinates(at: &At, pool: u32) -> Map<String, serde_json::Value> {
+    let mut map = Map::new();
+    map.insert("dp".into(), json!(at.dp));
+    map.insert("cp".into(), json!(at.cp));
+    map.insert("p".into(), json!(pool));
+    map
+}
+
+fn wave_values(loaded: &Loaded, resources: &Resources, at: &At, metric: Metric, values: &mut Vec<Value>) {
+    let e = &loaded.expanded.found.experiment;
+    let dataset = loaded.expanded.workloads[at.workload].0.name.clone();
+    let here = loaded.waves(at);
+    let pool = here.as_ref().map_or(at.pool.min(at.dp), |(cell, _)| cell.pool());
+    let base = coordinates(at, pool);
+    let mut push = |extra: &[(&str, &str)], metric: Metric, unit: &'static str, estimated: Result<Estimated, String>| {
+        let mut at_map = base.clone();
+        for (key, value) in extra {
+            at_map.insert((*key).to_owned(), json!(value));
+        }
+        values.push(Value {
+            metric,
+            unit,
+            dataset: dataset.clone(),
+            system: at.system.clone(),
+            at: at_map,
+            estimated,
+            simulated: true,
+        });
+    };
+    let seed = loaded.expanded.seed;
+    let name = metric.name();
+    let view = here.as_ref().map(|(_, view)| view).map_err(Clone::clone);
+    let mean = |of: &dyn Fn(&crate::metrics::StepView) -> f64| -> Result<Estimated, String> {
+        estimate_mean(&view.clone()?.by_step(of), seed, name).map_err(|e| e.to_string())
+    };
+    match metric {
+        Metric::StragglerMean => {
+            push(&[("pass", "both")], metric, "ms", mean(&|s| s.straggler_mean_ps() * 1e-9));
+            push(&[("pass", "forward")], metric, "ms", mean(&|s| s.straggler_mean_of(|w| w.forward_ps) * 1e-9));
+            push(&[("pass", "backward")], metric, "ms", mean(&|s| s.straggler_mean_of(|w| w.backward_ps) * 1e-9));
+        }
+        Metric::StragglerMax => push(&[("pass", "both")], metric, "ms", mean(&|s| s.straggler_max_ps() * 1e-9)),
+        Metric::WaveR => push(&[], metric, metric.unit(), mean(&|s| s.wave_r())),
+        Metric::NormalisedMean | Metric::Speedup | Metric::SpeedupMax => {
+            let reference = At { system: e.plot.baseline.clone(), pool: default_pool(loaded, &e.plot.baseline, at), ..at.clone() };
+            if reference.system == at.system && metric != Metric::NormalisedMean {
+                return;
+            }
+            let estimated = view.clone().and_then(|ours| {
+                let theirs = loaded.waves(&reference)?.1;
+                let of = |v: &WavesView| {
+                    let n = ours.steps.len().min(theirs.steps.len());
+                    let by_step = if metric == Metric::SpeedupMax {
+                        v.by_step(crate::metrics::StepView::straggler_max_ps)
+                    } else {
+                        v.by_step(crate::metrics::StepView::straggler_mean_ps)
+                    };
+                    by_step[..n].to_vec()
+                };
+                let (ours, theirs) = (of(ours), of(&theirs));
+                let ratio = if metric == Metric::NormalisedMean {
+                    estimate_ratio(&ours, &theirs, seed, name)
+                } else {
+                    estimate_ratio(&theirs, &ours, seed, name)
+                };
+                ratio.map_err(|e| e.to_string())
+            });
+            push(&[("base", &e.plot.baseline)], metric, metric.unit(), estimated);
+        }
+        Metric::HiddenShare => {
+            let pieces = here.as_ref().ok().and_then(|(cell, _)| pieces(cell));
+            let Some(pieces) = pieces.filter(|p| *p > 1) else { return };
+            let estimated = view.and_then(|v| {
+                estimate_mean(&v.hidden_share(pieces), seed, name).map_err(|e| e.to_string())
+            });
+            push(&[], metric, metric.unit(), estimated);
+        }
+        Metric::ForwardSpread => {
+            for mode in &e.step_model.linear {
+                let estimated = loaded.linear(resources, *mode, at).and_then(|linear| mean(&|s| s.forward_spread(linear.forward_ps)));
+                push(&[("linear", mode.name())], metric, metric.unit(), estimated);
+            }
+        }
+        Metric::Scaling => {
+            for mode in &e.step_model.linear {
+                for (base, transfers) in [("shared", "charged"), ("shared", "left_out"), ("own", "charged")] {
+                    let extra = [("linear", mode.name()), ("base", base), ("transfers", transfers)];
+                    let estimated = scaling(loaded, resources, at, *mode, base == "shared", transfers == "charged");
+                    push(&extra, metric, metric.unit(), estimated);
+                }
+            }
+        }
+        Metric::Throughput | Metric::Mfu | Metric::RMinus1 | Metric::KernelRate => {
+            if let Some(estimated) = crate::present::values::step_values(loaded, resources, at, metric) {
+                push(&[("linear", "physical")], metric, metric.unit(), estimated);
+            }
+        }
+    }
+}
+
+fn default_pool(loaded: &Loaded, system: &str, at: &At) -> u32 {
+    let mut places = loaded.expanded.places.iter().map(|(at, _)| at);
+    let same = |p: &&At| p.workload == at.workload && p.system == system && p.dp == at.dp && p.cp == at.cp;
+    places.find(same).map_or(at.pool, |p| p.pool)
+}
+
+fn pieces(cell: &WavesCell) -> Option<u32> {
+    let options = serde_json::to_value(&cell.options).ok()?;
+    options.get("pieces").and_then(serde_json::Value::as_u64).map(|m| m.min(u64::from(cell.shape.q_heads)) as u32)
+}
+
+fn scaling(
+    loaded: &Loaded,
+    resources: &Resources,
+    at: &At,
+    mode: LinearMode,
+    shared: bool,
+    transfers: bool,
+) -> Result<Estimated, String> {
+    let e = &loaded.expanded.found.experiment;
+    let system = if shared { e.plot.baseline.clone() } else { at.system.clone() };
+    let mut single = At { system, dp: 1, ..at.clone() };
+    single.pool = default_pool(loaded, &single.system, &single);
+    let linear = loaded.linear(resources, mode, at)?.both_ps();
+    let (ours, base) = (loaded.waves(at)?.1, loaded.waves(&single)?.1);
+    let n = ours.steps.len().min(base.steps.len());
+    let totals = |v: &WavesView| -> Vec<f64> {
+        v.steps[..n].iter().map(|s| s.total_ps(linear, transfers)).collect()
+    };
+    let (ours, base) = (totals(&ours), totals(&base));
+    estimate_sums(&[&base, &ours], loaded.expanded.seed, "scaling", |s| s[0] / s[1]).map_err(|e| e.to_string())
+}
+
+/// Tokens per card and second, or MFU, of a step with physical linear work and a wait at every micro-batch.
+fn step_values(loaded: &Loaded, resources: &Resources, at: &At, metric: Metric) -> Option<Result<Estimated, String>> {
+    if !matches!(metric, Metric::Throughput | Metric::Mfu) {
+        return None;
+    }
+    let compute = || -> Result<Estimated, String> {
+        let (cell, view) = loaded.waves(at)?;
+        let linear = loaded.linear(resources, LinearMode::Physical, at)?.both_ps();
+        let layers = f64::from(loaded.expanded.model.layers);
+        let seconds: Vec<f64> = view.by_step(|s| s.total_ps(linear, true) * layers * 1e-12);
+        let tokens = f64::from(cell.gbs) * f64::from(cell.workload.window_tokens);
+        let rate = estimate_sums(&[&seconds], loaded.expanded.seed, metric.name(), |s| {
+            tokens * seconds.len() as f64 / s[0] / cell.layout.cards() as f64
+        })
+        .map_err(|e| e.to_string())?;
+        if metric == Metric::Throughput {
+            return Ok(rate);
+        }
+        let machine = loaded.expanded.machine.as_ref().ok_or("no machine")?;
+        let pricing = resources.pricing(machine).map_err(|f| f.message)?;
+        let pairs = loaded.table(WAVES_TABLE, loaded.expanded.cell_at(at).ok_or("no cell")?)?;
+        let pairs = pairs.u64("pairs").map_err(|e| e.to_string())?;
+        let attention = 14.0 * f64::from(cell.shape.head_dim) * f64::from(cell.shape.q_heads) * layers
+            * pairs.iter().map(|p| *p as f64).sum::<f64>()
+            / (tokens * view.steps.len() as f64);
+        let linear_flops = LinearModel::new(&loaded.expanded.model, pricing.profile(), 1, Default::default()).flops_per_token();
+        let peak = pricing.profile().card.dense_bf16_flops_per_s;
+        Ok(rate.scaled((attention + linear_flops) / peak))
+    };
+    Some(compute())
+}

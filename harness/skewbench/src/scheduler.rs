@@ -1,0 +1,187 @@
+//! Computes the cells of one or several runs, each distinct cell once, and stores it in every run that planned it.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use serde_json::{Map, Value, json};
+use skewbench_store::{Cell, CellId, GitState, OpenOptions, Opened, Run, RunInputs, StoreError, Table, Timings};
+
+use crate::cells::{self, CellSpec, Resources};
+use crate::experiment::Expanded;
+use crate::failure::{Exit, Failure};
+use crate::progress::Progress;
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// What became of the cells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Cells that were planned, over all runs.
+    pub planned: usize,
+    /// Cells that earlier processes had finished.
+    pub reused: usize,
+    /// Distinct cells that were computed.
+    pub computed: usize,
+    /// Cells that failed, over all runs.
+    pub failed: usize,
+}
+
+/// How runs are opened.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Set aside folders of other inputs.
+    pub force: bool,
+    /// Try failed cells again.
+    pub requeue: bool,
+    /// Command line, for the manifest.
+    pub command: Vec<String>,
+}
+
+/// The maps of a cell's coordinates, as the store keeps them.
+fn coordinates(cell: &CellSpec) -> Map<String, Value> {
+    match cell.coordinates() {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+/// What a run of an experiment depends on. [`Resources::recall`] reads it back.
+pub fn inputs(expanded: &Expanded, resources: &Resources, options: &Options) -> RunInputs {
+    let git = GitState {
+        revision: Some(env!("SKEWBENCH_REVISION").to_owned()),
+        dirty: env!("SKEWBENCH_DIRTY") == "true",
+    };
+    RunInputs {
+        command: options.command.clone(),
+        experiment: expanded.found.text.clone(),
+        inputs: json!({
+            "program": { "version": env!("CARGO_PKG_VERSION"), "revision": git.revision, "dirty": git.dirty },
+            "id": expanded.found.id,
+            "scale": expanded.scale,
+            "model": expanded.model,
+            "profile": expanded.machine.as_ref().and_then(|m| resources.pricing(m).ok()).map(|p| p.profile()),
+            "workloads": expanded.workloads.iter().map(|(w, _)| w).collect::<Vec<_>>(),
+        }),
+        seeds: [("master".to_owned(), expanded.seed)].into(),
+        git,
+        libraries: [("rustc".to_owned(), env!("SKEWBENCH_RUSTC").to_owned())].into(),
+        devices: Value::Null,
+        cells: expanded
+            .cells
+            .iter()
+            .map(|cell| Cell::new(&cell.inputs(), coordinates(cell)))
+            .collect(),
+    }
+}
+
+/// An experiment with the run that stores it.
+struct Job<'a> {
+    expanded: &'a Expanded,
+    run: Run,
+    ids: Vec<CellId>,
+}
+
+/// Runs experiments, each into its own folder.
+///
+/// # Errors
+/// A folder that cannot be used, a store that cannot be written, or an interruption. A cell that fails is no error.
+pub fn execute(
+    experiments: &[(&Expanded, &Path)],
+    resources: &Resources,
+    options: &Options,
+) -> Result<Outcome, Failure> {
+    let mut outcome = Outcome::default();
+    let mut jobs = Vec::new();
+    let open = OpenOptions { replace_other: options.force, retry_failed: options.requeue };
+    for (expanded, dir) in experiments {
+        let inputs = inputs(expanded, resources, options);
+        let ids: Vec<CellId> = inputs.cells.iter().map(|c| c.id.clone()).collect();
+        let (run, opened) = Run::open(dir, &inputs, open).map_err(store_failure)?;
+        outcome.planned += ids.len();
+        outcome.reused += match opened {
+            Opened::Fresh => 0,
+            Opened::Resumed { finished } => finished,
+            Opened::Complete => ids.len(),
+        };
+        jobs.push(Job { expanded, run, ids });
+    }
+    if outcome.reused > 0 {
+        eprintln!("reusing {} finished cells of {}", outcome.reused, outcome.planned);
+    }
+    // A second handler is refused by the library; the first stays in force for the process.
+    let _already_set = ctrlc::set_handler(|| INTERRUPTED.store(true, Ordering::SeqCst));
+
+    let mut distinct: Vec<(CellId, &CellSpec)> = Vec::new();
+    for job in &jobs {
+        for (id, cell) in job.ids.iter().zip(&job.expanded.cells) {
+            if !distinct.iter().any(|(other, _)| other == id) {
+                distinct.push((id.clone(), cell));
+            }
+        }
+    }
+    let progress = Progress::new("cells", distinct.len() as u64);
+    for (id, cell) in distinct {
+        let waiting: Vec<&Job<'_>> =
+            jobs.iter().filter(|job| job.ids.contains(&id) && !job.run.is_finished(&id)).collect();
+        let name = describe(cell);
+        if waiting.is_empty() {
+            progress.advance(1, &name);
+            continue;
+        }
+        if INTERRUPTED.load(Ordering::SeqCst) {
+            return Err(Failure::new(Exit::Interrupted, "interrupted; the same command goes on from the finished cells"));
+        }
+        outcome.computed += 1;
+        let started = Instant::now();
+        let result = match stored(&jobs, &id)? {
+            Some(tables) => Ok(tables),
+            None => cells::compute(cell, resources)
+                .map(|tables| tables.into_iter().map(|(kind, table)| (kind.to_owned(), table)).collect()),
+        };
+        let timings: Timings = [("cell_s".to_owned(), started.elapsed().as_secs_f64())].into();
+        store(&waiting, &id, result, &timings)?;
+        progress.advance(1, &name);
+    }
+    progress.finish();
+    for job in jobs {
+        outcome.failed += job.run.failed();
+        job.run.seal().map_err(store_failure)?;
+    }
+    Ok(outcome)
+}
+
+type Named = Vec<(String, Table)>;
+
+fn store(waiting: &[&Job<'_>], id: &CellId, result: Result<Named, Failure>, timings: &Timings) -> Result<(), Failure> {
+    for job in waiting {
+        match &result {
+            Ok(tables) => job.run.finish_cell(id, tables.clone(), timings.clone()),
+            Err(failure) => job.run.fail_cell(id, &failure.message),
+        }
+        .map_err(store_failure)?;
+    }
+    Ok(())
+}
+
+/// Tables of a cell that another run of this process holds already.
+fn stored(jobs: &[Job<'_>], id: &CellId) -> Result<Option<Named>, Failure> {
+    let Some(holder) = jobs.iter().find(|job| job.ids.contains(id) && job.run.is_finished(id)) else {
+        return Ok(None);
+    };
+    let data = Run::load(holder.run.dir()).map_err(store_failure)?;
+    data.cell_tables(id).map_err(store_failure)
+}
+
+fn describe(cell: &CellSpec) -> String {
+    match cell {
+        CellSpec::Balance(c) => format!("{} grouping", c.workload.name),
+        CellSpec::Waves(c) => format!("{} {} dp={} cp={} p={}", c.workload.name, c.system, c.layout.dp, c.layout.cp, c.pool()),
+        CellSpec::Kernels(c) => format!("kernels of {}", c.machine.profile),
+    }
+}
+
+/// A store error as a failure of configuration or input.
+pub fn store_failure(error: StoreError) -> Failure {
+    Failure::config(error)
+}

@@ -1,0 +1,57 @@
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Prefixes of environment variables that are recorded.
+const ALLOWED: [&str; 5] = ["NCCL_", "CUDA_", "OMP_", "SLURM_", "RUST_LOG"];
+/// Parts of names that are never recorded.
+const SECRET: [&str; 4] = ["TOKEN", "KEY", "SECRET", "PASSWORD"];
+
+/// The machine that ran, without anything that identifies its owner.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Host {
+    /// Processor brand.
+    pub cpu: String,
+    /// Threads that the process may use.
+    pub cores: usize,
+    /// Main memory.
+    pub memory_bytes: u64,
+    /// Operating system and version.
+    pub os: String,
+    /// Kernel version.
+    pub kernel: String,
+    /// Instruction set.
+    pub architecture: String,
+}
+
+impl Host {
+    /// Describes this machine; what cannot be found out is empty.
+    pub fn current() -> Self {
+        use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
+        let wanted = RefreshKind::nothing()
+            .with_cpu(CpuRefreshKind::nothing())
+            .with_memory(MemoryRefreshKind::nothing().with_ram());
+        let system = System::new_with_specifics(wanted).ok();
+        let cpu = system.as_ref().and_then(|s| s.cpus().first()).map(|c| c.brand().trim().to_owned());
+        Self {
+            cpu: cpu.unwrap_or_default(),
+            cores: std::thread::available_parallelism().map_or(0, usize::from),
+            memory_bytes: system.as_ref().map_or(0, System::total_memory),
+            os: System::long_os_version().unwrap_or_default(),
+            kernel: System::kernel_version().unwrap_or_default(),
+            architecture: System::cpu_arch(),
+        }
+    }
+}
+
+/// The variables that a manifest may record: those of NCCL, CUDA, OpenMP, Slurm and the log level, except any whose name
+/// hints at a secret.
+pub fn collect_environment(variables: impl IntoIterator<Item = (String, String)>) -> BTreeMap<String, String> {
+    variables
+        .into_iter()
+        .filter(|(name, _)| {
+            let upper = name.to_uppercase();
+            ALLOWED.iter().any(|prefix| name.starts_with(prefix)) && !SECRET.iter().any(|part| upper.contains(part))
+        })
+        .collect()
+}

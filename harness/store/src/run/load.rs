@@ -1,0 +1,203 @@
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::cell_file::{self, Outcome};
+use super::{
+    CHECKSUMS, Cell, CellId, Checksums, FAILURES, Manifest, PLANNED_CELLS, RunStatus, TIMINGS, Timings, cell_path,
+};
+use super::{kind_of, table_path};
+use crate::table::read_parquet_columns;
+use crate::{StoreError, Table, durable};
+
+/// What became of a cell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CellStatus {
+    /// Its tables are there.
+    Finished,
+    /// It failed.
+    Failed {
+        /// Why.
+        reason: String,
+    },
+    /// It has not been computed yet.
+    Missing,
+}
+
+/// A planned cell with what became of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CellRecord {
+    /// Its id, which the `cell` column of every table holds.
+    pub id: CellId,
+    /// What tells it apart.
+    pub coordinates: Map<String, Value>,
+    /// What became of it.
+    pub status: CellStatus,
+}
+
+/// A run folder opened for reading, finished or not.
+#[derive(Clone, Debug)]
+pub struct RunData {
+    dir: PathBuf,
+    /// The manifest.
+    pub manifest: Manifest,
+    /// Planned cells, in order.
+    pub cells: Vec<CellRecord>,
+    checksums: Checksums,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Failure {
+    pub(super) cell: CellId,
+    pub(super) reason: String,
+}
+
+#[derive(Deserialize)]
+struct SealedTimings {
+    cells: BTreeMap<String, Timings>,
+}
+
+impl super::Run {
+    /// Opens a run folder for reading.
+    ///
+    /// # Errors
+    /// Not a run, another schema version, or files that are not what was written.
+    pub fn load(dir: &Path) -> Result<RunData, StoreError> {
+        let manifest = Manifest::read(dir)?;
+        let planned: Vec<Cell> = durable::read_json(&dir.join(PLANNED_CELLS))?;
+        let complete = manifest.status == RunStatus::Complete;
+        let checksums = if complete { durable::read_json(&dir.join(CHECKSUMS))? } else { Checksums::new() };
+        let failures: Vec<Failure> = if complete { durable::read_json(&dir.join(FAILURES))? } else { Vec::new() };
+        let reasons: BTreeMap<CellId, String> = failures.into_iter().map(|f| (f.cell, f.reason)).collect();
+        let cells = planned.into_iter().map(|cell| {
+            let status = if complete {
+                reasons
+                    .get(&cell.id)
+                    .map_or(CellStatus::Finished, |reason| CellStatus::Failed { reason: reason.clone() })
+            } else {
+                match unsealed(dir, &cell.id)? {
+                    Some(Outcome::Finished { .. }) => CellStatus::Finished,
+                    Some(Outcome::Failed { reason }) => CellStatus::Failed { reason },
+                    None => CellStatus::Missing,
+                }
+            };
+            Ok(CellRecord { id: cell.id, coordinates: cell.coordinates, status })
+        });
+        let cells = cells.collect::<Result<Vec<_>, StoreError>>()?;
+        Ok(RunData { dir: dir.to_owned(), manifest, cells, checksums })
+    }
+}
+
+impl RunData {
+    /// The run folder.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Kinds of tables, sorted.
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub fn kinds(&self) -> Result<Vec<String>, StoreError> {
+        if self.manifest.status == RunStatus::Complete {
+            return Ok(self.checksums.keys().filter_map(|name| kind_of(name)).map(str::to_owned).collect());
+        }
+        Ok(self.unsealed_tables(|_| true)?.into_keys().collect())
+    }
+
+    /// A whole table with its leading `cell` column.
+    ///
+    /// # Errors
+    /// No such kind, or a file that is not what was sealed.
+    pub fn table(&self, kind: &str) -> Result<Table, StoreError> {
+        self.read(kind, None)
+    }
+
+    /// Some columns of a table.
+    ///
+    /// # Errors
+    /// As [`table`](Self::table), or no such column.
+    pub fn table_columns(&self, kind: &str, columns: &[&str]) -> Result<Table, StoreError> {
+        self.read(kind, Some(columns))
+    }
+
+    /// Cells that failed, with reasons.
+    pub fn failures(&self) -> impl Iterator<Item = (&CellRecord, &str)> {
+        self.cells.iter().filter_map(|cell| match &cell.status {
+            CellStatus::Failed { reason } => Some((cell, reason.as_str())),
+            _ => None,
+        })
+    }
+
+    /// Wall-clock quantities by cell.
+    ///
+    /// # Errors
+    /// A file that is not what was written.
+    pub fn timings(&self) -> Result<BTreeMap<CellId, Timings>, StoreError> {
+        let mut all = BTreeMap::new();
+        if self.manifest.status == RunStatus::Complete {
+            let mut sealed: SealedTimings = durable::read_json(&self.dir.join(TIMINGS))?;
+            all.extend(self.cells.iter().filter_map(|c| Some((c.id.clone(), sealed.cells.remove(c.id.as_str())?))));
+        } else {
+            for cell in &self.cells {
+                if let Some(Outcome::Finished { timings, .. }) = unsealed(&self.dir, &cell.id)? {
+                    all.insert(cell.id.clone(), timings);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    fn read(&self, kind: &str, columns: Option<&[&str]>) -> Result<Table, StoreError> {
+        let missing = || StoreError::Table(format!("{} has no table {kind}", self.dir.display()));
+        if self.manifest.status == RunStatus::Complete {
+            let path = table_path(&self.dir, kind);
+            let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+            let sum = self.checksums.get(&name).ok_or_else(missing)?;
+            let bytes = durable::read(&path, sum.bytes)?;
+            if blake3::hash(&bytes).to_hex().as_str() != sum.blake3 {
+                return Err(StoreError::damaged(&path, format!("is not the file that was sealed; see {CHECKSUMS}")));
+            }
+            return read_parquet_columns(bytes, &path, columns);
+        }
+        let table = self.unsealed_tables(|k| k == kind)?.remove(kind).ok_or_else(missing)?;
+        let Some(names) = columns else { return Ok(table) };
+        let picked = names.iter().map(|name| match table.column(name) {
+            Some(column) => Ok((*name, column.clone())),
+            None => Err(StoreError::Table(format!("{kind} has no column {name}"))),
+        });
+        Table::from_columns(picked.collect::<Result<Vec<_>, _>>()?)
+    }
+
+    fn unsealed_tables(&self, wanted: impl Fn(&str) -> bool) -> Result<BTreeMap<String, Table>, StoreError> {
+        let mut merged: BTreeMap<String, Table> = BTreeMap::new();
+        for cell in &self.cells {
+            let Some(Outcome::Finished { tables, .. }) = unsealed(&self.dir, &cell.id)? else { continue };
+            for (kind, table) in tables.into_iter().filter(|(kind, _)| wanted(kind)) {
+                let table = table.with_leading("cell", cell.id.as_str())?;
+                match merged.get_mut(&kind) {
+                    Some(rows) => rows.append(&table)?,
+                    None => {
+                        merged.insert(kind, table);
+                    }
+                }
+            }
+        }
+        Ok(merged)
+    }
+}
+
+/// What a cell of an unfinished run left; nothing when its file is absent or torn.
+fn unsealed(dir: &Path, id: &CellId) -> Result<Option<Outcome>, StoreError> {
+    let path = cell_path(dir, id);
+    if !path.exists() {
+        return Ok(None);
+    }
+    match cell_file::read(&path, id) {
+        Ok(outcome) => Ok(Some(outcome)),
+        Err(e @ StoreError::Io { .. }) => Err(e),
+        Err(_) => Ok(None),
+    }
+}

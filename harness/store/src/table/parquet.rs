@@ -1,0 +1,215 @@
+use std::cell::Cell;
+use std::io::{Cursor, Write};
+use std::panic::AssertUnwindSafe;
+use std::path::Path;
+use std::sync::Once;
+
+use polars_core::prelude::{DataFrame, DataType, IntoColumn, NamedFrom, Series};
+use polars_io::SerReader;
+use polars_io::parquet::read::{ParallelStrategy, ParquetReader};
+use polars_io::parquet::write::{BatchedWriter, ParquetCompression, ParquetWriter, ZstdLevel};
+
+use super::{Column, ColumnType, StrColumn, Table};
+use crate::{StoreError, durable};
+
+/// Rows of every row group but the last: fixed, so that equal content has equal bytes however it was put together.
+const ROW_GROUP: usize = 1 << 17;
+/// Compression level, fixed for the same reason.
+const ZSTD_LEVEL: i32 = 3;
+/// Largest Parquet file that is read.
+const MAX_FILE_BYTES: u64 = 1 << 36;
+
+/// Writes a table to Parquet piece by piece with the memory of one row group.
+pub struct TableWriter<W: Write> {
+    writer: BatchedWriter<W>,
+    pending: Table,
+}
+
+impl<W: Write + Send> TableWriter<W> {
+    /// Starts a file of the given columns.
+    ///
+    /// # Errors
+    /// No columns, bad names, or what the writer reports.
+    pub fn new(to: W, schema: &[(String, ColumnType)]) -> Result<Self, StoreError> {
+        let pending = Table::empty(schema.iter().cloned())?;
+        if schema.is_empty() {
+            return Err(StoreError::Table("a table without columns cannot be written".to_owned()));
+        }
+        let level = ZstdLevel::try_new(ZSTD_LEVEL).map_err(failed)?;
+        let frame = to_frame(&pending)?;
+        let writer = ParquetWriter::new(to)
+            .with_compression(ParquetCompression::Zstd(Some(level)))
+            .batched(frame.schema())
+            .map_err(failed)?;
+        Ok(Self { writer, pending })
+    }
+
+    /// Appends rows.
+    ///
+    /// # Errors
+    /// Another schema than the file's, or what the writer reports.
+    pub fn append(&mut self, table: &Table) -> Result<(), StoreError> {
+        self.pending.append(table)?;
+        let full = self.pending.rows() / ROW_GROUP * ROW_GROUP;
+        for start in (0..full).step_by(ROW_GROUP) {
+            self.write_group(start, start + ROW_GROUP)?;
+        }
+        if full > 0 {
+            self.pending = self.pending.slice(full, self.pending.rows());
+        }
+        Ok(())
+    }
+
+    /// Writes what is left and the footer.
+    ///
+    /// # Errors
+    /// What the writer reports.
+    pub fn finish(mut self) -> Result<(), StoreError> {
+        if self.pending.rows() > 0 {
+            self.write_group(0, self.pending.rows())?;
+        }
+        self.writer.finish().map_err(failed).map(|_| ())
+    }
+
+    fn write_group(&mut self, start: usize, end: usize) -> Result<(), StoreError> {
+        let frame = to_frame(&self.pending.slice(start, end))?;
+        self.writer.write_batch(&frame).map_err(failed)
+    }
+}
+
+impl Table {
+    /// Writes the table as Parquet: zstd, fixed row groups, no dates; equal tables give equal bytes.
+    ///
+    /// # Errors
+    /// A table without columns, or what the writer reports.
+    pub fn write_parquet(&self, to: impl Write + Send) -> Result<(), StoreError> {
+        let mut writer = TableWriter::new(to, &self.schema())?;
+        writer.append(self)?;
+        writer.finish()
+    }
+
+    /// Writes the table to a Parquet file, atomically and durably.
+    ///
+    /// # Errors
+    /// Names the file and the cause.
+    pub fn save_parquet(&self, path: &Path) -> Result<(), StoreError> {
+        durable::write_with(path, |w| self.write_parquet(w).map_err(|e| at(path, e)))
+    }
+
+    /// Reads a Parquet file that this crate wrote. The file is not trusted.
+    ///
+    /// # Errors
+    /// Names the file and what is wrong with it: torn, altered, nulls, types that tables do not have.
+    pub fn load_parquet(path: &Path) -> Result<Self, StoreError> {
+        Self::parse_parquet(durable::read(path, MAX_FILE_BYTES)?, path)
+    }
+
+    /// Reads a Parquet file from memory; `file` names it in errors.
+    ///
+    /// # Errors
+    /// As [`load_parquet`](Self::load_parquet).
+    pub fn parse_parquet(bytes: Vec<u8>, file: &Path) -> Result<Self, StoreError> {
+        read_parquet_columns(bytes, file, None)
+    }
+}
+
+/// Reads the named columns, or all.
+pub(crate) fn read_parquet_columns(bytes: Vec<u8>, file: &Path, columns: Option<&[&str]>) -> Result<Table, StoreError> {
+    shielded(|| {
+        let size = bytes.len();
+        let mut reader = ParquetReader::new(Cursor::new(bytes)).read_parallel(ParallelStrategy::None);
+        let metadata = reader.get_metadata().map_err(|e| e.to_string())?;
+        let groups = &metadata.row_groups;
+        // A footer that lies must not make the reader allocate what the file cannot hold.
+        let plausible = groups.iter().all(|group| {
+            group.num_rows() <= ROW_GROUP
+                && group.parquet_columns().iter().all(|c| {
+                    usize::try_from(c.compressed_size()).is_ok_and(|bytes| bytes <= size)
+                        && usize::try_from(c.num_values()).is_ok_and(|values| values == group.num_rows())
+                })
+        });
+        let rows = groups.iter().try_fold(0usize, |n, group| n.checked_add(group.num_rows()));
+        if !plausible || rows != Some(metadata.num_rows) {
+            return Err("is not a table of this program: its row groups do not fit the file".to_owned());
+        }
+        if let Some(names) = columns {
+            reader = reader.with_columns(Some(names.iter().map(|n| (*n).to_owned()).collect()));
+        }
+        let frame = reader.finish().map_err(|e| e.to_string())?;
+        from_frame(&frame)
+    })
+    .map_err(|what| StoreError::damaged(file, what))
+}
+
+fn failed(error: polars_core::prelude::PolarsError) -> StoreError {
+    StoreError::Table(format!("cannot write parquet: {error}"))
+}
+
+pub(crate) fn at(path: &Path, error: StoreError) -> StoreError {
+    match error {
+        StoreError::Table(what) => StoreError::damaged(path, what),
+        other => other,
+    }
+}
+
+fn to_frame(table: &Table) -> Result<DataFrame, StoreError> {
+    let series = table.columns().map(|(name, column)| {
+        let name = name.into();
+        match column {
+            Column::U32(v) => Series::new(name, v),
+            Column::U64(v) => Series::new(name, v),
+            Column::F64(v) => Series::new(name, v),
+            Column::Str(v) => Series::new(name, v.iter().collect::<Vec<_>>()),
+            Column::Bool(v) => Series::new(name, v),
+        }
+        .into_column()
+    });
+    DataFrame::new(table.rows(), series.collect()).map_err(failed)
+}
+
+fn from_frame(frame: &DataFrame) -> Result<Table, String> {
+    let mut table = Table::new();
+    for column in frame.columns() {
+        let series = column.as_materialized_series();
+        let name = series.name().as_str();
+        if series.null_count() > 0 {
+            return Err(format!("column {name} has {} missing values", series.null_count()));
+        }
+        let text = |e: polars_core::prelude::PolarsError| e.to_string();
+        let values = match series.dtype() {
+            DataType::UInt32 => Column::U32(series.u32().map_err(text)?.into_no_null_iter().collect()),
+            DataType::UInt64 => Column::U64(series.u64().map_err(text)?.into_no_null_iter().collect()),
+            DataType::Float64 => Column::F64(series.f64().map_err(text)?.into_no_null_iter().collect()),
+            DataType::Boolean => Column::Bool(series.bool().map_err(text)?.into_no_null_iter().collect()),
+            DataType::String => Column::Str(series.str().map_err(text)?.into_no_null_iter().collect::<StrColumn>()),
+            other => return Err(format!("column {name} is {other}; tables hold u32, u64, f64, strings and flags")),
+        };
+        table.add(name, values).map_err(|e| e.to_string())?;
+    }
+    Ok(table)
+}
+
+thread_local! {
+    static SHIELDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Turns a panic of the Parquet reader on a malformed file into an error, and keeps it off the terminal.
+fn shielded<T>(read: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let previous = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let reader_thread = std::thread::current().name().is_some_and(|name| name.starts_with("polars"));
+            if !reader_thread && !SHIELDED.get() {
+                previous(info);
+            }
+        }));
+    });
+    let outer = SHIELDED.replace(true);
+    let result = std::panic::catch_unwind(AssertUnwindSafe(read));
+    SHIELDED.set(outer);
+    result.unwrap_or_else(|cause| {
+        let text = cause.downcast_ref::<String>().map(String::as_str).or_else(|| cause.downcast_ref::<&str>().copied());
+        Err(format!("is not a valid parquet file: {}", text.unwrap_or("the reader gave up")))
+    })
+}

@@ -1,0 +1,266 @@
+#!/usr/bin/env python3
+"""Opens a report in headless Chromium without a network and checks what a reader relies on.
+
+usage: check_report.py DIR [--screenshots OUT]
+
+Needs Debian's chromium and chromium-driver and Python 3.9 or later, nothing else. Exits 0 when everything holds, 1 with one line for each
+thing that does not, 2 when the check itself could not run.
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+import urllib.parse
+
+from webdriver import Browser, BrowserError
+
+DESKTOP, TABLET, PHONE, SMALL_PHONE = 1280, 820, 390, 320
+SMALLEST_TEXT = 11
+
+STRUCTURE = """
+const text = e => e ? e.textContent.trim() : '';
+const shown = e => { const r = e.getBoundingClientRect(); return r.width > 0 && r.height > 0 && getComputedStyle(e).visibility === 'visible'; };
+const names = e => (e.getAttribute('aria-labelledby') || '').split(/\\s+/).filter(Boolean).map(id => text(document.getElementById(id))).join(' ');
+const ids = [...document.querySelectorAll('[id]')].map(e => e.id);
+return {
+  lang: document.documentElement.lang,
+  title: document.title.trim(),
+  scripts: document.scripts.length,
+  policy: text({textContent: (document.querySelector('meta[http-equiv="Content-Security-Policy"]') || {content: ''}).content}),
+  doubled: ids.filter((id, i) => ids.indexOf(id) !== i),
+  dead: [...document.querySelectorAll('a[href^="#"]')].map(a => decodeURIComponent(a.hash.slice(1))).filter(id => !document.getElementById(id)),
+  files: [...document.querySelectorAll('a[href]:not([href^="#"])')].map(a => a.href),
+  headings: [...document.querySelectorAll('h1,h2,h3,h4,h5,h6')].map(h => +h.tagName[1]),
+  landmarks: ['main', 'header', 'footer', 'nav'].filter(tag => !document.querySelector(tag)),
+  skip: !!document.querySelector('body > a[href^="#"]'),
+  headers: document.querySelectorAll('th:not([scope])').length,
+  captionless: [...document.querySelectorAll('table')].filter(t => !text(t.caption)).length,
+  regions: [...document.querySelectorAll('table')].filter(t => { const r = t.closest('[role=region]'); return !r || r.tabIndex !== 0 || !(r.getAttribute('aria-label') || names(r)); }).length,
+  figures: [...document.querySelectorAll('section.fig')].map(f => ({
+    id: f.id,
+    pictures: [...f.querySelectorAll('svg[role=img]')].filter(shown).map(s => ({
+      title: text(s.querySelector(':scope > title')), desc: text(s.querySelector(':scope > desc')), named: names(s) !== '',
+      drawn: [...s.querySelectorAll('g polyline,g polygon,g circle,polyline')].filter(e => { const r = e.getBoundingClientRect(); return r.width + r.height > 4; }).length,
+    })),
+    panels: f.querySelectorAll('.panel').length,
+    rows: [...f.querySelectorAll('table tbody tr')].length,
+    table: [...f.querySelectorAll('table')].some(t => shown(t) || t.closest('details')),
+    caption: text(f.querySelector('figcaption')),
+  })),
+};
+"""
+
+LAYOUT = """
+const small = [], page = document.documentElement;
+for (const t of document.querySelectorAll('svg[role=img] text')) {
+  const box = t.getBoundingClientRect();
+  if (!box.width) continue;
+  const svg = t.ownerSVGElement, scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+  const size = parseFloat(getComputedStyle(t).fontSize) * scale;
+  if (size < arguments[0]) small.push(`${t.textContent.trim()} (${size.toFixed(1)} px)`);
+}
+const outside = [];
+for (const svg of document.querySelectorAll('svg[role=img]')) {
+  const frame = svg.getBoundingClientRect();
+  if (!frame.width) continue;
+  for (const t of svg.querySelectorAll('text')) {
+    const box = t.getBoundingClientRect();
+    if (box.left < frame.left - 3 || box.right > frame.right + 3) outside.push(t.textContent.trim());
+  }
+}
+const collisions = [];
+for (const svg of document.querySelectorAll('svg[role=img]')) {
+  if (!svg.getBoundingClientRect().width) continue;
+  const boxes = [...svg.querySelectorAll('text')].map(t => [t, t.getBoundingClientRect()]);
+  for (let i = 0; i < boxes.length; i++) for (let j = i + 1; j < boxes.length; j++) {
+    const [a, b] = [boxes[i][1], boxes[j][1]];
+    const across = Math.min(a.right, b.right) - Math.max(a.left, b.left), down = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+    if (across > 1 && down > 5) collisions.push(`${boxes[i][0].textContent.trim()} / ${boxes[j][0].textContent.trim()}`);
+  }
+}
+return {width: page.scrollWidth, window: page.clientWidth, small, outside, collisions};
+"""
+
+CONTRAST = """
+const parse = c => (c.match(/[\\d.]+/g) || []).map(Number);
+const light = ([r, g, b]) => { const f = v => { v /= 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; }; return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b); };
+const ratio = (a, b) => { const [x, y] = [light(a) + 0.05, light(b) + 0.05]; return Math.max(x, y) / Math.min(x, y); };
+const ground = e => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c.length && (c.length < 4 || c[3] > 0)) return c; } return [255, 255, 255]; };
+const poor = [];
+const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+while (walk.nextNode()) {
+  const node = walk.currentNode, e = node.parentElement;
+  if (!node.textContent.trim() || !e.getClientRects().length || e.closest('title,desc')) continue;
+  const inSvg = e.tagName === 'text';
+  const style = getComputedStyle(e);
+  let behind = ground(e);
+  if (inSvg) {
+    const field = e.parentElement.querySelector(':scope > polygon[class*="f-d"],:scope > polygon[class*="f-q"]');
+    if (field) behind = parse(getComputedStyle(field).fill);
+  }
+  const got = ratio(parse(inSvg ? style.fill : style.color), behind);
+  if (got < 4.5) poor.push(`${node.textContent.trim().slice(0, 40)} (${got.toFixed(2)})`);
+}
+return {poor, scheme: light(ground(document.body)) > 0.5 ? 'light' : 'dark'};
+"""
+
+PRINT_HIDDEN = """
+return [...document.querySelectorAll('section.fig')].filter(f => { const t = f.querySelector('table'); return t && !t.getBoundingClientRect().height; }).map(f => f.id);
+"""
+
+
+class Checks:
+    """Collects what does not hold."""
+
+    def __init__(self):
+        self.failed = []
+        self.passed = 0
+
+    def that(self, holds, message):
+        if holds:
+            self.passed += 1
+        else:
+            self.failed.append(message)
+
+    def none(self, items, what):
+        shown = "; ".join(str(item) for item in items[:5])
+        more = f" and {len(items) - 5} more" if len(items) > 5 else ""
+        self.that(not items, f"{what}: {shown}{more}")
+
+
+def requests(browser):
+    """Addresses requested since the last call."""
+    addresses = []
+    for entry in browser.log("performance"):
+        message = json.loads(entry["message"])["message"]
+        if message["method"] in ("Network.requestWillBeSent", "Network.webSocketCreated"):
+            parameters = message["params"]
+            addresses.append(parameters.get("request", parameters).get("url", ""))
+    return addresses
+
+
+def check_structure(checks, browser, where):
+    page = browser.run(STRUCTURE)
+    checks.that(page["lang"], f"{where}: the page does not say its language")
+    checks.that(page["title"], f"{where}: the page has no title")
+    checks.that(page["scripts"] == 0, f"{where}: the page holds {page['scripts']} scripts")
+    checks.that("default-src 'none'" in page["policy"], f"{where}: no Content-Security-Policy with default-src 'none'")
+    checks.none(page["doubled"], f"{where}: ids used twice")
+    checks.none(page["dead"], f"{where}: links to anchors that do not exist")
+    checks.none(page["landmarks"], f"{where}: landmarks missing")
+    checks.that(page["skip"], f"{where}: no skip link")
+    levels = page["headings"]
+    checks.that(levels and levels[0] == 1 and levels.count(1) == 1, f"{where}: headings do not start with one h1")
+    jumps = [f"h{a} to h{b}" for a, b in zip(levels, levels[1:]) if b > a + 1]
+    checks.none(jumps, f"{where}: heading levels skipped")
+    checks.that(page["headers"] == 0, f"{where}: {page['headers']} header cells without scope")
+    checks.that(page["captionless"] == 0, f"{where}: {page['captionless']} tables without a caption")
+    checks.that(page["regions"] == 0, f"{where}: {page['regions']} tables outside a named, focusable region")
+    checks.that(any(figure["pictures"] for figure in page["figures"]), f"{where}: no figure with a picture")
+    for figure in page["figures"]:
+        name = f"{where}, {figure['id']}"
+        pictures = figure["pictures"]
+        checks.that(
+            len(pictures) == figure["panels"],
+            f"{name}: {len(pictures)} pictures visible for {figure['panels']} panels",
+        )
+        for picture in pictures:
+            checks.that(picture["title"], f"{name}: a picture without a title")
+            checks.that(picture["desc"], f"{name}: a picture without a description")
+            checks.that(picture["named"], f"{name}: a picture that does not refer to its title")
+            checks.that(picture["drawn"] > 0, f"{name}: an empty picture")
+        checks.that(figure["table"] and figure["rows"] > 0, f"{name}: no table of data")
+        checks.that(figure["caption"], f"{name}: no caption")
+    return page
+
+
+def check_files(checks, folder, addresses):
+    for address in sorted(set(addresses)):
+        parts = urllib.parse.urlsplit(address)
+        path = pathlib.Path(urllib.parse.unquote(parts.path))
+        checks.that(parts.scheme == "file", f"link leaves the folder: {address}")
+        inside = folder in path.parents
+        checks.that(inside and path.exists(), f"link to a file that is not in the report: {address}")
+
+
+def check_layout(checks, browser, where):
+    layout = browser.run(LAYOUT, SMALLEST_TEXT)
+    checks.that(
+        layout["width"] <= layout["window"],
+        f"{where}: the page scrolls sideways, {layout['width']} px in a window of {layout['window']} px",
+    )
+    checks.none(layout["small"], f"{where}: text in figures below {SMALLEST_TEXT} px")
+    checks.none(layout["outside"], f"{where}: text that leaves its figure")
+    checks.none(layout["collisions"], f"{where}: text over text")
+
+
+def check(folder, screenshots, checks):
+    index = folder / "index.html"
+    address = index.as_uri()
+    with Browser() as browser:
+        browser.devtools("Network.enable")
+        browser.log("performance")
+        page = None
+        views = [
+            ("light", DESKTOP, False),
+            ("dark", DESKTOP, True),
+            ("tablet", TABLET, False),
+            ("phone", PHONE, False),
+            ("phone-dark", PHONE, True),
+            ("small-phone", SMALL_PHONE, False),
+        ]
+        for name, width, dark in views:
+            browser.emulate(width, dark=dark, phone=width <= PHONE)
+            browser.open(address)
+            page = check_structure(checks, browser, name)
+            if width >= PHONE:
+                check_layout(checks, browser, name)
+            colours = browser.run(CONTRAST)
+            checks.that(colours["scheme"] == ("dark" if dark else "light"), f"{name}: the page is {colours['scheme']}")
+            checks.none(colours["poor"], f"{name}: contrast below 4.5")
+            if screenshots:
+                browser.screenshot(screenshots / f"{name}.png")
+        check_files(checks, folder, page["files"])
+        browser.emulate(720, media="print")
+        checks.none(browser.run(PRINT_HIDDEN), "print: figures whose table is hidden")
+        if screenshots:
+            browser.screenshot(screenshots / "print.png")
+        browser.emulate(DESKTOP)
+        pdf = browser.pdf()
+        checks.that(pdf.startswith(b"%PDF-") and len(pdf) > 20_000, f"print: no usable PDF, {len(pdf)} bytes")
+        if screenshots:
+            (screenshots / "print.pdf").write_bytes(pdf)
+        asked = requests(browser)
+        allowed = ("file://", "data:", "about:", "chrome://")
+        checks.that(any(a == address for a in asked), "the record of requests lacks the page itself")
+        checks.none([a for a in asked if not a.startswith(allowed)], "requests that leave the folder")
+        faults = [e["message"] for e in browser.log("browser") if e["level"] in ("SEVERE", "WARNING")]
+        checks.none(faults, "messages on the console")
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Checks a report in headless Chromium without a network.")
+    parser.add_argument("folder", type=pathlib.Path, metavar="DIR", help="folder that holds index.html")
+    parser.add_argument("--screenshots", type=pathlib.Path, metavar="OUT", help="folder for PNGs and a PDF")
+    arguments = parser.parse_args()
+    folder = arguments.folder.resolve()
+    if not (folder / "index.html").is_file():
+        print(f"{folder} holds no index.html; give the folder of a report", file=sys.stderr)
+        return 2
+    if arguments.screenshots:
+        arguments.screenshots.mkdir(parents=True, exist_ok=True)
+    checks = Checks()
+    try:
+        check(folder, arguments.screenshots, checks)
+    except BrowserError as error:
+        print(f"the browser check could not run: {error}", file=sys.stderr)
+        return 2
+    for message in checks.failed:
+        print(f"failed: {message}", file=sys.stderr)
+    print(f"{folder.name}: {checks.passed} checks passed, {len(checks.failed)} failed")
+    return 1 if checks.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+//! TAP plans of pools that look like `paper-1m`: prints time, balance and size, then times with Criterion.
+//!
+//! Reference: a plan of 8 x 16 ranks at B = 8192 within 5 ms, 4,096 ranks within 1 s.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use skewbench_plan::{AttentionShape, Domain, FlopsCost, PackedSequence, Pass, Plan, Planner};
+use skewbench_systems::planners::libra::{Libra, LibraOptions};
+
+const SHAPE: AttentionShape = AttentionShape { q_heads: 32, kv_heads: 4, head_dim: 128 };
+const COST: FlopsCost = FlopsCost { flops_per_s: 6e14, bytes_per_s: 5e10 };
+
+/// Lengths of the two-mode lognormal, packed one after another; a document that does not fit is cut at the window.
+fn windows(count: usize, window: u32, rng: &mut ChaCha8Rng) -> Vec<PackedSequence> {
+    let mut out = Vec::new();
+    while out.len() < count {
+        let mut room = window;
+        let mut documents = Vec::new();
+        while room > 0 {
+            let (mu, sigma) = if rng.random::<f64>() < 0.00322 { (12.3629, 1.0) } else { (7.0, 1.2) };
+            let radius = libm::sqrt(-2.0 * libm::log(1.0 - rng.random::<f64>()));
+            let normal = radius * libm::cos(std::f64::consts::TAU * rng.random::<f64>());
+            let length = (libm::exp(mu + sigma * normal) as u32).clamp(16, window);
+            if length == window && !documents.is_empty() {
+                // A document that fills a window is a window of its own.
+                out.push(PackedSequence::new([length]));
+                continue;
+            }
+            documents.push(length.min(room));
+            room -= length.min(room);
+        }
+        out.push(PackedSequence::new(documents));
+    }
+    out.truncate(count);
+    out
+}
+
+/// Exact-cardinality LPT of the windows into pools of `pool`, as VRSP does.
+fn pools(mut windows: Vec<PackedSequence>, pool: usize) -> Vec<Vec<PackedSequence>> {
+    let mut pools = vec![(0u128, Vec::new()); windows.len() / pool];
+    windows.sort_by_key(|w| std::cmp::Reverse(w.l_squared()));
+    for window in windows {
+        let open = pools.iter_mut().filter(|(_, members)| members.len() < pool);
+        if let Some((work, members)) = open.min_by_key(|(work, _)| *work) {
+            *work += window.l_squared();
+            members.push(window);
+        }
+    }
+    pools.into_iter().map(|(_, members)| members).collect()
+}
+
+fn plan(libra: &Libra, pool: &[PackedSequence], cp: u32) -> Plan {
+    let sequences: Vec<&PackedSequence> = pool.iter().collect();
+    let nodes: Vec<u32> = (0..sequences.len() as u32 * cp).map(|rank| rank / 8).collect();
+    let domain = Domain { sequences: &sequences, cp, shape: SHAPE, nodes: &nodes, cost: &COST };
+    libra.plan(&domain).expect("the bench's domains can be planned")
+}
+
+fn bytes(plan: &Plan, pass: Pass) -> u64 {
+    let table = plan.pass(pass);
+    let parts = table.calls.iter().flat_map(|call| call.parts.iter().map(move |part| (part, call.dtype)));
+    parts
+        .map(|(part, dtype)| {
+            let travels = table.moves[part.moves.range()].iter().filter(|mv| mv.from != mv.to);
+            travels.map(|mv| u64::from(mv.rows.len)).sum::<u64>() * part.row_bytes(SHAPE.head_dim, dtype)
+        })
+        .sum()
+}
+
+fn report(name: &str, libra: &Libra, pool: &[PackedSequence], cp: u32) {
+    let mut times: Vec<f64> = (0..15)
+        .map(|_| {
+            let start = Instant::now();
+            black_box(plan(libra, pool, cp));
+            start.elapsed().as_secs_f64() * 1e3
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    let plan = plan(libra, pool, cp);
+    let loads = plan.load(Pass::Forward);
+    let mean = loads.iter().sum::<u64>() as f64 / loads.len() as f64;
+    let max = loads.iter().copied().max().unwrap_or(0) as f64;
+    println!(
+        "{name}: {:.3} ms (best {:.3}), max/mean {:.4}, largest tile/mean {:.4}, {} tiles, {} + {} moves, {:.1} + {:.1} GB",
+        times[7],
+        times[0],
+        max / mean,
+        plan.accounting.largest_tile as f64 / mean,
+        plan.forward.tiles.len(),
+        plan.forward.moves.len(),
+        plan.backward.moves.len(),
+        bytes(&plan, Pass::Forward) as f64 / 1e9,
+        bytes(&plan, Pass::Backward) as f64 / 1e9,
+    );
+}
+
+fn tap(c: &mut Criterion) {
+    let libra = Libra::new(LibraOptions::default()).expect("the defaults are accepted");
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let pools = pools(windows(128, 1 << 20, &mut rng), 8);
+    for (i, pool) in pools.iter().enumerate() {
+        report(&format!("8 x 16 ranks, pool {i}"), &libra, pool, 16);
+    }
+    let wide = windows(256, 1 << 20, &mut rng);
+    report("256 x 16 ranks", &libra, &wide, 16);
+    let deep = windows(8, 4 << 20, &mut rng);
+    report("8 x 512 ranks, 4M tokens", &libra, &deep, 512);
+
+    let mut group = c.benchmark_group("tap");
+    group.measurement_time(Duration::from_secs(2)).warm_up_time(Duration::from_millis(300)).sample_size(20);
+    group.bench_function("8x16 ranks, 1M, B=8192", |b| b.iter(|| plan(&libra, black_box(&pools[0]), 16)));
+    group.finish();
+}
+
+criterion_group!(benches, tap);
+criterion_main!(benches);

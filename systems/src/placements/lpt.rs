@@ -1,0 +1,48 @@
+//! LPT of a step's sequences over the data-parallel ranks with equal counts, no attention moved.
+//!
+//! Balances the ranks over the whole step; inside a rank sequences run heaviest first, so that the sequences of one wave are
+//! alike too.
+
+use skewbench_plan::{PlaceContext, PlacedStep, Placement, Placer, Step, SystemError};
+
+use super::pooled::{placed, waves_of};
+use super::work::WORK;
+use super::{Measure, exact_cardinality_lpt};
+use crate::registry::PlacementEntry;
+
+/// Registry entry.
+pub const ENTRY: PlacementEntry = PlacementEntry {
+    name: "lpt",
+    summary: "exact-cardinality LPT over data-parallel ranks, heaviest first inside a rank",
+    source: "longest-processing-time first (Graham 1969) with equal counts",
+    stateful: false,
+    options: &[WORK],
+    build: |options| Ok(Box::new(Lpt { measure: options.get::<Measure>(&WORK)? })),
+};
+
+/// The placement.
+#[derive(Clone, Copy, Debug)]
+pub struct Lpt {
+    /// What counts as work.
+    pub measure: Measure,
+}
+
+impl Placement for Lpt {
+    fn name(&self) -> &str {
+        ENTRY.name
+    }
+
+    fn placer(&self) -> Box<dyn Placer + '_> {
+        Box::new(*self)
+    }
+}
+
+impl Placer for Lpt {
+    fn place(&mut self, step: &Step, context: &PlaceContext) -> Result<PlacedStep, SystemError> {
+        let waves = waves_of(step, context)?;
+        let work = self.measure.of_all(&step.sequences);
+        let ranks = exact_cardinality_lpt(&work, &vec![waves as u32; context.layout.dp as usize]);
+        let waves = (0..waves).map(|w| ranks.iter().filter_map(|rank| rank.get(w).copied()).collect()).collect();
+        Ok(placed(step, context, waves))
+    }
+}

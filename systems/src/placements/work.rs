@@ -1,0 +1,46 @@
+use serde::{Deserialize, Serialize};
+use skewbench_plan::PackedSequence;
+
+use crate::{Accepts, DefaultValue, OptionSpec};
+
+/// What a placement counts as the work of a packed sequence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// Unmasked (query, key) pairs, exact.
+    #[default]
+    Pairs,
+    /// Sum of squared document lengths, the proxy of published algorithms.
+    LSquared,
+}
+
+/// The option `work` of every placement that compares sequences.
+pub(crate) const WORK: OptionSpec = OptionSpec {
+    name: "work",
+    alias: None,
+    default: DefaultValue::Text("pairs"),
+    accepts: Accepts::Choice(&["pairs", "l_squared"]),
+    summary: "work of a sequence: its exact unmasked pairs, or the sum of its squared document lengths",
+};
+
+impl Measure {
+    /// Work of one sequence.
+    pub fn of(self, sequence: &PackedSequence) -> u64 {
+        match self {
+            Self::Pairs => sequence.pairs(),
+            Self::LSquared => u64::try_from(sequence.l_squared()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Work of every sequence.
+    pub fn of_all(self, sequences: &[PackedSequence]) -> Vec<u64> {
+        sequences.iter().map(|s| self.of(s)).collect()
+    }
+}
+
+/// Indices of all items, heaviest first; equal items in order of index.
+pub(crate) fn heaviest_first(work: &[u64]) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..work.len() as u32).collect();
+    order.sort_unstable_by(|&a, &b| work[b as usize].cmp(&work[a as usize]).then(a.cmp(&b)));
+    order
+}

@@ -1,0 +1,71 @@
+use super::{NamedSystem, PlacementEntry, PlannerEntry, libra};
+use crate::placements::{arrival, lpt, random, sorted, vrsp, zigzag, zigzag_swap, zigzag_swap_all};
+use crate::planners::{ring_zigzag, ulysses};
+
+/// All placements.
+pub const PLACEMENTS: &[PlacementEntry] = &[
+    arrival::ENTRY,
+    random::ENTRY,
+    sorted::ENTRY,
+    lpt::ENTRY,
+    zigzag::ENTRY,
+    zigzag_swap::ENTRY,
+    zigzag_swap_all::ENTRY,
+    vrsp::ENTRY,
+];
+
+/// All planners.
+pub const PLANNERS: &[PlannerEntry] = &[ulysses::ENTRY, ring_zigzag::ENTRY, libra::ENTRY];
+
+/// All named systems. `libra-tap` keeps the head pieces of `libra`, so that the two differ in placement alone.
+pub const SYSTEMS: &[NamedSystem] = &[
+    NamedSystem {
+        name: "ulysses",
+        planner: "ulysses",
+        placement: "arrival",
+        summary: "heads and sequence trade places by all-to-all around a whole-sequence kernel",
+        source: "DeepSpeed-Ulysses, arXiv 2309.14509",
+    },
+    NamedSystem {
+        name: "ulysses+sorted",
+        planner: "ulysses",
+        placement: "sorted",
+        summary: "Ulysses with sequences of like work in one wave",
+        source: "trivial baseline, ours",
+    },
+    NamedSystem {
+        name: "ulysses+lpt",
+        planner: "ulysses",
+        placement: "lpt",
+        summary: "Ulysses with the step's work balanced over data-parallel ranks",
+        source: "trivial baseline, ours",
+    },
+    NamedSystem {
+        name: "ring-zigzag",
+        planner: "ring-zigzag",
+        placement: "arrival",
+        summary: "keys and values rotate between ranks that hold a chunk from either end",
+        source: "ring attention, arXiv 2310.01889; zigzag shards as in ring-flash-attention",
+    },
+    NamedSystem {
+        name: "libra-vrsp",
+        planner: "ulysses",
+        placement: "vrsp",
+        summary: "Libra's placement with Ulysses inside every sequence",
+        source: "arXiv 2607.23250 (fig. 14, VRSP)",
+    },
+    NamedSystem {
+        name: "libra-tap",
+        planner: "tap",
+        placement: "arrival",
+        summary: "Libra's tiled attention pooling over pools in loader order",
+        source: "arXiv 2607.23250 (fig. 14, TAP)",
+    },
+    NamedSystem {
+        name: "libra",
+        planner: "tap",
+        placement: "vrsp",
+        summary: "variance-reduced placement, tiled attention pooling and pipelined head pieces",
+        source: "arXiv 2607.23250",
+    },
+];

@@ -1,0 +1,12 @@
+//! The named systems, their placements and planners. A system is added with one module and one line here.
+
+mod entry;
+mod error;
+mod libra;
+mod list;
+mod system;
+
+pub use entry::{Capability, NamedSystem, PlacementEntry, PlannerEntry};
+pub use error::RegistryError;
+pub use list::{PLACEMENTS, PLANNERS, SYSTEMS};
+pub use system::{Description, System, describe, system, systems, systems_with};

@@ -1,0 +1,20 @@
+//! Reading document lengths from users' files, and texts through a tokenizer.
+
+mod delimited;
+mod error;
+mod intake;
+mod jsonl;
+mod length;
+mod npy;
+mod options;
+mod output;
+mod parquet;
+mod run;
+mod text;
+mod tokens;
+
+pub use error::ImportError;
+pub use options::{Format, ImportOptions, ImportReport, Lists, Progress, ReadOptions};
+pub(crate) use options::is_known_suffix;
+pub(crate) use run::read_bytes;
+pub use run::{import, read_lengths};

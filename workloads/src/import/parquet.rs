@@ -1,0 +1,173 @@
+use std::io::SeekFrom;
+use std::path::Path;
+
+use polars_core::prelude::{Column, DataType};
+use polars_io::SerReader;
+use polars_io::mmap::MmapBytesReader;
+use polars_io::parquet::read::{ParallelStrategy, ParquetReader};
+
+use super::error::ImportError;
+use super::intake::Intake;
+use super::jsonl::missing;
+use super::length;
+use super::options::{Lists, ReadOptions};
+
+/// Rows decoded at a time.
+const ROWS: usize = 1 << 17;
+
+/// Reads the wanted column, some rows at a time.
+pub(crate) fn read(
+    mut reader: impl MmapBytesReader,
+    file: &Path,
+    options: &ReadOptions,
+    intake: &mut Intake<'_>,
+) -> Result<(), ImportError> {
+    let size = check_ends(&mut reader, file)?;
+    let (metadata, names) = guard(file, || {
+        let mut parquet = ParquetReader::new(&mut reader);
+        let names: Vec<String> = parquet.schema()?.iter_names().map(ToString::to_string).collect();
+        Ok((parquet.get_metadata()?.clone(), names))
+    })?;
+    let fields = options.fields();
+    let field = fields
+        .iter()
+        .find(|field| names.iter().any(|n| n == *field))
+        .ok_or_else(|| ImportError::file(file, missing("column", &fields, &names)))?;
+    let rows = metadata.num_rows;
+    let mut first = 0;
+    let mut group_end = 0;
+    let mut groups = metadata.row_groups.iter();
+    while first < rows {
+        // A slice that ends with its row group never decodes a group twice for its last rows.
+        while group_end <= first {
+            match groups.next() {
+                Some(group) => group_end += group.num_rows(),
+                None => return Err(ImportError::file(file, "row groups hold fewer rows than the file promises")),
+            }
+        }
+        let count = ROWS.min(group_end - first).min(rows - first);
+        let frame = guard(file, || {
+            let mut parquet = ParquetReader::new(&mut reader)
+                .with_slice(Some((first, count)))
+                .with_columns(Some(vec![(*field).to_owned()]))
+                .read_parallel(ParallelStrategy::None);
+            parquet.set_metadata(metadata.clone());
+            parquet.finish()
+        })?;
+        let column = frame.column(field).map_err(|e| bad(file, &e.to_string()))?;
+        if column.len() != count {
+            return Err(bad(file, &format!("rows {} to {} cannot be read", first + 1, first + count)));
+        }
+        take(column, first as u64, file, options, intake)?;
+        first += count;
+        intake.bytes((size as f64 * count as f64 / rows as f64) as u64);
+    }
+    Ok(())
+}
+
+fn bad(file: &Path, why: &str) -> ImportError {
+    ImportError::file(file, format!("not a Parquet file that can be read: {why}"))
+}
+
+/// Both ends of a Parquet file carry its magic number; a copy that was cut short lacks the second.
+fn check_ends(reader: &mut impl MmapBytesReader, file: &Path) -> Result<u64, ImportError> {
+    let mut check = || -> std::io::Result<(u64, [u8; 4], [u8; 4])> {
+        let (mut head, mut tail) = ([0; 4], [0; 4]);
+        let size = reader.seek(SeekFrom::End(0))?;
+        if size >= 12 {
+            reader.seek(SeekFrom::Start(0))?;
+            reader.read_exact(&mut head)?;
+            reader.seek(SeekFrom::End(-4))?;
+            reader.read_exact(&mut tail)?;
+        }
+        reader.seek(SeekFrom::Start(0))?;
+        Ok((size, head, tail))
+    };
+    match check().map_err(|e| ImportError::read(file, &e))? {
+        (size, head, tail) if &head == b"PAR1" && &tail == b"PAR1" => Ok(size),
+        (_, head, _) if &head == b"PAR1" => Err(ImportError::file(file, "the Parquet file is truncated; copy it again")),
+        _ => Err(ImportError::file(file, "not a Parquet file; give the format or the right suffix")),
+    }
+}
+
+/// Runs the decoder. It trusts metadata in places: a damaged file may make it panic instead of returning an error.
+fn guard<T>(file: &Path, decode: impl FnOnce() -> polars_core::error::PolarsResult<T>) -> Result<T, ImportError> {
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)) {
+        Ok(result) => result.map_err(|e| bad(file, &e.to_string())),
+        Err(_) => Err(bad(file, "it is damaged")),
+    }
+}
+
+fn take(
+    column: &Column,
+    first: u64,
+    file: &Path,
+    options: &ReadOptions,
+    intake: &mut Intake<'_>,
+) -> Result<(), ImportError> {
+    let error = |row: usize, what: String| ImportError::row(file, first + row as u64 + 1, what);
+    let cast = |to: &DataType| guard(file, || column.cast(to));
+    let wants_text = intake.counter().is_some();
+    let null = || "the length is null; fill or leave out the row".to_owned();
+    match column.dtype() {
+        DataType::String if wants_text => {
+            let texts = column.str().map_err(|e| bad(file, &e.to_string()))?;
+            for text in texts.iter() {
+                intake.text(text.unwrap_or_default().to_owned())?;
+            }
+        }
+        DataType::String => {
+            return Err(error(0, "the column holds texts; give a tokenizer.json, or name a column of lengths".into()));
+        }
+        _ if wants_text => {
+            return Err(error(0, "the column holds no texts; leave the tokenizer out".into()));
+        }
+        DataType::List(_) => {
+            let lists = column.list().map_err(|e| bad(file, &e.to_string()))?;
+            for (row, list) in lists.amortized_iter().enumerate() {
+                let list = list.as_ref().map(|l| l.as_ref());
+                match list {
+                    Some(list) if !list.is_empty() => match options.lists {
+                        Lists::Tokens => intake.length(list.len() as u64)?,
+                        Lists::Lengths => {
+                            let items = guard(file, || list.cast(&DataType::Int64))?;
+                            for item in items.i64().map_err(|e| bad(file, &e.to_string()))?.iter() {
+                                let length = item.ok_or_else(null).and_then(|v| length::from_i128(v.into()));
+                                intake.length(length.map_err(|what| error(row, what))?)?;
+                            }
+                        }
+                    },
+                    _ => intake.skipped_empty += 1,
+                }
+            }
+        }
+        DataType::Float32 | DataType::Float64 => {
+            let column = cast(&DataType::Float64)?;
+            let values = column.f64().map_err(|e| bad(file, &e.to_string()))?;
+            for (row, value) in values.iter().enumerate() {
+                let length = value.ok_or_else(null).and_then(length::from_f64);
+                intake.length(length.map_err(|what| error(row, what))?)?;
+            }
+        }
+        kind if kind.is_unsigned_integer() => {
+            let column = cast(&DataType::UInt64)?;
+            let values = column.u64().map_err(|e| bad(file, &e.to_string()))?;
+            for (row, value) in values.iter().enumerate() {
+                let length = value.ok_or_else(null).and_then(length::from_u64);
+                intake.length(length.map_err(|what| error(row, what))?)?;
+            }
+        }
+        kind if kind.is_integer() => {
+            let column = cast(&DataType::Int64)?;
+            let values = column.i64().map_err(|e| bad(file, &e.to_string()))?;
+            for (row, value) in values.iter().enumerate() {
+                let length = value.ok_or_else(null).and_then(|v| length::from_i128(v.into()));
+                intake.length(length.map_err(|what| error(row, what))?)?;
+            }
+        }
+        kind => {
+            return Err(error(0, format!("the column is of type {kind}; name one of integers, lists or texts")));
+        }
+    }
+    Ok(())
+}
