@@ -48,15 +48,18 @@ fn placements(c: &mut Criterion) {
 }
 
 fn planners(c: &mut Criterion) {
-    let sequence = (0..1000).map(sequence).min_by_key(|s| s.documents().len().abs_diff(315)).unwrap_or_else(|| sequence(0));
+    let sequence =
+        (0..1000).map(sequence).min_by_key(|s| s.documents().len().abs_diff(315)).unwrap_or_else(|| sequence(0));
     let shape = AttentionShape { q_heads: 32, kv_heads: 4, head_dim: 128 };
     let nodes: Vec<u32> = (0..16).map(|rank| rank / 8).collect();
     let mut bench = c.benchmark_group(format!("plan of {} documents, CP = 16", sequence.documents().len()));
     let sequences = [&sequence];
     let domain = Domain { sequences: &sequences, cp: 16, shape, nodes: &nodes, cost: &COST };
-    for (name, shard, limit) in
-        [("ulysses", None, "30 us"), ("ring-zigzag", Some("document"), "2 ms"), ("ring-zigzag", Some("sequence"), "2 ms")]
-    {
+    for (name, shard, limit) in [
+        ("ulysses", None, "30 us"),
+        ("ring-zigzag", Some("document"), "2 ms"),
+        ("ring-zigzag", Some("sequence"), "2 ms"),
+    ] {
         let mut options = Map::new();
         if let Some(shard) = shard {
             options.insert("shard".into(), json!(shard));

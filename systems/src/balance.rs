@@ -22,7 +22,8 @@ impl Loads {
 
     /// The greatest work per place; 0 without workers.
     pub fn max(&self) -> f64 {
-        let per_place = self.work.iter().zip(&self.places).filter(|(_, p)| **p > 0).map(|(w, p)| *w as f64 / f64::from(*p));
+        let per_place =
+            self.work.iter().zip(&self.places).filter(|(_, p)| **p > 0).map(|(w, p)| *w as f64 / f64::from(*p));
         per_place.fold(0.0, f64::max)
     }
 

@@ -68,9 +68,7 @@ impl Accepts {
         match *self {
             Self::Flag => value.is_boolean(),
             Self::Integer { min, max } => value.as_u64().is_some_and(|v| (min..=max).contains(&v)),
-            Self::IntegerOrAuto { min, max } => {
-                value.as_str() == Some(AUTO) || Self::Integer { min, max }.takes(value)
-            }
+            Self::IntegerOrAuto { min, max } => value.as_str() == Some(AUTO) || Self::Integer { min, max }.takes(value),
             Self::Number { min, max } => value.as_f64().is_some_and(|v| (min..=max).contains(&v)),
             Self::Choice(words) => value.as_str().is_some_and(|v| words.contains(&v)),
         }
@@ -130,9 +128,14 @@ impl Options {
         for (key, value) in given {
             let spec = specs.iter().find(|s| s.name == key || s.alias == Some(key.as_str()));
             let Some(spec) = spec else { return Err(Err(Unknown { option: key.clone() })) };
-            let refuse = |why: String| Err(Ok(SystemError::Option { option: spec.name, value: value.to_string(), why }));
+            let refuse =
+                |why: String| Err(Ok(SystemError::Option { option: spec.name, value: value.to_string(), why }));
             if set.contains(&spec.name) {
-                return refuse(format!("given twice, as {} and {}; remove one", spec.name, spec.alias.unwrap_or_default()));
+                return refuse(format!(
+                    "given twice, as {} and {}; remove one",
+                    spec.name,
+                    spec.alias.unwrap_or_default()
+                ));
             }
             if !spec.accepts.takes(value) {
                 return refuse(format!("use {}", spec.accepts));

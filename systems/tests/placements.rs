@@ -173,3 +173,32 @@ fn steps_that_do_not_fit_are_refused() {
         }
     }
 }
+
+#[test]
+fn balance_of_a_small_step() {
+    let placed = skewbench_plan::PlacedStep {
+        sequences: Vec::new(),
+        waves: [vec![0, 1, 2], vec![3, 4, 5]].map(|sequences| skewbench_plan::Wave { sequences }).to_vec(),
+        pools: vec![0..2, 2..3],
+        preserved: true,
+        delayed_tokens: 0,
+    };
+    let work = [6, 2, 1, 4, 4, 7];
+    // Per place: wave 0 has 4 and 1 of mean 3, wave 1 has 4 and 7 of mean 5; the step has mean 4.
+    let pools = StepBalance::of_pools(&placed, &work);
+    assert_eq!(pools.r(), 7.0 / 4.0);
+    assert_eq!(pools.wave_r(), (4.0 + 7.0) / (3.0 + 5.0) - 1.0);
+    assert_eq!(pools.waiting(), 1.0 - 8.0 / 11.0);
+    let ranks = StepBalance::of_ranks(&placed, &work);
+    assert_eq!(ranks.wave_r(), (6.0 + 7.0) / 8.0 - 1.0);
+    assert_eq!(Loads::default().r(), 1.0);
+}
+
+#[test]
+fn vrsp_fills_the_lightest_pool_with_room() {
+    // 9 | 8 | 7, then 3 to the pool of 7, 2 to the pool of 8, 1 to the pool of 9.
+    let groups = exact_cardinality_lpt(&[1, 9, 2, 8, 3, 7], &[2, 2, 2]);
+    assert_eq!(groups, [[1, 0], [3, 2], [5, 4]]);
+    // The pool of 1 + 1 is lightest but full when the last item comes.
+    assert_eq!(exact_cardinality_lpt(&[9, 1, 1, 1], &[2, 2]), [[0, 3], [1, 2]]);
+}

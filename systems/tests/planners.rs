@@ -1,14 +1,19 @@
 //! Plans of every planner over hard sequences.
 
 use proptest::prelude::*;
+use serde_json::{Map, Value, json};
 use skewbench_plan::check::{Limits, check};
 use skewbench_plan::{AttentionShape, Domain, FlopsCost, PackedSequence, Pass, Plan, Planner, Scope, SystemError};
 use skewbench_systems::registry::{PLANNERS, system};
-use serde_json::{Map, Value, json};
 
 const COST: FlopsCost = FlopsCost { flops_per_s: 4e14, bytes_per_s: 5e10 };
 
-fn plan(planner: &dyn Planner, sequences: &[PackedSequence], cp: u32, shape: AttentionShape) -> Result<Plan, SystemError> {
+fn plan(
+    planner: &dyn Planner,
+    sequences: &[PackedSequence],
+    cp: u32,
+    shape: AttentionShape,
+) -> Result<Plan, SystemError> {
     let sequences: Vec<&PackedSequence> = sequences.iter().collect();
     let nodes: Vec<u32> = (0..sequences.len() as u32 * cp).map(|rank| rank / 8).collect();
     planner.plan(&Domain { sequences: &sequences, cp, shape, nodes: &nodes, cost: &COST })
@@ -18,8 +23,10 @@ fn options(value: Value) -> Map<String, Value> {
     value.as_object().cloned().unwrap_or_default()
 }
 
+type Run = Box<dyn Fn(&[PackedSequence], u32, AttentionShape) -> Result<Plan, SystemError>>;
+
 /// Every planner with every value of the options that change the shape of its plans.
-fn variants() -> Vec<(String, Box<dyn Fn(&[PackedSequence], u32, AttentionShape) -> Result<Plan, SystemError>>)> {
+fn variants() -> Vec<(String, Run)> {
     let mut variants = vec![
         ("ulysses".to_owned(), json!({})),
         ("ring-zigzag".to_owned(), json!({"shard": "document"})),
@@ -101,7 +108,8 @@ proptest! {
 fn ulysses_reports_idle_ranks_and_replicated_heads() {
     let shape = AttentionShape { q_heads: 4, kv_heads: 2, head_dim: 128 };
     let sequence = [PackedSequence::new([100, 1, 27])];
-    let accounting = |cp| plan(system("ulysses", &Map::new()).unwrap().planner(), &sequence, cp, shape).unwrap().accounting;
+    let accounting =
+        |cp| plan(system("ulysses", &Map::new()).unwrap().planner(), &sequence, cp, shape).unwrap().accounting;
     assert_eq!((accounting(2).idle_ranks, accounting(2).replicated_kv_heads), (0, 0));
     assert_eq!((accounting(4).idle_ranks, accounting(4).replicated_kv_heads), (0, 2));
     assert_eq!((accounting(6).idle_ranks, accounting(6).replicated_kv_heads), (2, 2));

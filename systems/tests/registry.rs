@@ -30,8 +30,7 @@ fn every_pair_can_be_named_and_built() {
 #[test]
 fn named_systems_are_listed_with_their_options() {
     let names: Vec<String> = systems().into_iter().map(|s| s.name).collect();
-    let wanted =
-        ["ulysses", "ulysses+sorted", "ulysses+lpt", "ring-zigzag", "libra-vrsp", "libra-tap", "libra"];
+    let wanted = ["ulysses", "ulysses+sorted", "ulysses+lpt", "ring-zigzag", "libra-vrsp", "libra-tap", "libra"];
     assert_eq!(names, wanted);
     let libra = describe("libra").unwrap();
     let options: Vec<&str> = libra.options.iter().map(|o| o.name).collect();

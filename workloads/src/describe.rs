@@ -191,8 +191,7 @@ mod tests {
 
     #[test]
     fn equal_documents_give_windows_without_spread() {
-        let workload =
-            Workload::new("fours", "", LengthSource::list(vec![4]).unwrap(), 16, Packing::Split).unwrap();
+        let workload = Workload::new("fours", "", LengthSource::list(vec![4]).unwrap(), 16, Packing::Split).unwrap();
         let described = describe(&workload, 1, 100).unwrap();
         assert_eq!(described.windows.windows, 128);
         assert_eq!(described.windows.documents_per_window, 4.0);

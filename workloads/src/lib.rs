@@ -20,7 +20,9 @@ mod workload;
 
 pub use describe::{Description, DocumentStats, Estimate, QUANTILES, WindowStats, describe};
 pub use error::WorkloadError;
-pub use import::{Format, ImportError, ImportOptions, ImportReport, Lists, Progress, ReadOptions, import, read_lengths};
+pub use import::{
+    Format, ImportError, ImportOptions, ImportReport, Lists, Progress, ReadOptions, import, read_lengths,
+};
 pub use packing::Packing;
 pub use presets::{Preset, Provenance, preset, presets};
 pub use source::{Bin, LengthSource, Lognormal, Within};

@@ -19,12 +19,6 @@ impl Draws {
         Self(rng)
     }
 
-    /// 32 random bits.
-    #[inline]
-    pub(crate) fn bits32(&mut self) -> u32 {
-        self.0.next_u32()
-    }
-
     /// 64 random bits.
     #[inline]
     pub(crate) fn bits64(&mut self) -> u64 {

@@ -58,9 +58,7 @@ impl Bin {
         let cut = cap.clamp(lower, upper);
         match within {
             _ if cap <= lower => cap,
-            Within::Uniform => {
-                ((cut * cut - lower * lower) / 2.0 + cut * (upper - cut)) / (upper - lower)
-            }
+            Within::Uniform => ((cut * cut - lower * lower) / 2.0 + cut * (upper - cut)) / (upper - lower),
             Within::LogUniform => ((cut - lower) + cut * libm::log(upper / cut)) / libm::log(upper / lower),
         }
     }
@@ -247,7 +245,7 @@ impl LengthSource {
             Kind::TwoLognormals { body, long, long_weight, min } => {
                 let threshold = (long_weight * 4_294_967_296.0) as u64;
                 let max = MAX_LENGTH as f64;
-                let mut length = |z: f64, mode: u32| {
+                let length = |z: f64, mode: u32| {
                     let mode = if u64::from(mode) < threshold { long } else { body };
                     // min() first: a float that is too large for u64 would saturate silently.
                     ((libm::exp(mode.mu + mode.sigma * z) + 0.5).min(max) as u64).max(*min)
@@ -290,18 +288,22 @@ impl LengthSource {
         };
         match &*self.0 {
             Kind::TwoLognormals { body, long, long_weight, min } => {
-                [1.0, body.mu, body.sigma, long.mu, long.sigma, *long_weight, *min as f64].map(&mut number);
+                [1.0, body.mu, body.sigma, long.mu, long.sigma, *long_weight, *min as f64]
+                    .into_iter()
+                    .for_each(&mut number);
             }
             Kind::Histogram { bins, within, .. } => {
-                [2.0, if *within == Within::Uniform { 1.0 } else { 0.0 }, bins.len() as f64].map(&mut number);
+                [2.0, if *within == Within::Uniform { 1.0 } else { 0.0 }, bins.len() as f64]
+                    .into_iter()
+                    .for_each(&mut number);
                 for bin in bins {
-                    [bin.lower as f64, bin.upper as f64, bin.documents].map(&mut number);
+                    [bin.lower as f64, bin.upper as f64, bin.documents].into_iter().for_each(&mut number);
                 }
             }
             Kind::Lists { pools, .. } => {
-                [3.0, pools.len() as f64].map(&mut number);
+                [3.0, pools.len() as f64].into_iter().for_each(&mut number);
                 for pool in pools {
-                    [pool.documents, pool.lengths.len() as f64].map(&mut number);
+                    [pool.documents, pool.lengths.len() as f64].into_iter().for_each(&mut number);
                     // 2^40 is exact in an f64.
                     pool.lengths.iter().for_each(|l| number(l as f64));
                 }

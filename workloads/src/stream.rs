@@ -192,9 +192,8 @@ mod tests {
 
     #[test]
     fn many_tiny_documents_shrink_the_chunk_and_absurd_ones_are_refused() {
-        let workload = |window| {
-            Workload::new("ones", "", LengthSource::list(vec![1]).unwrap(), window, Packing::Split).unwrap()
-        };
+        let workload =
+            |window| Workload::new("ones", "", LengthSource::list(vec![1]).unwrap(), window, Packing::Split).unwrap();
         assert_eq!(WindowStream::new(&workload(1 << 14), 1).unwrap().steps_per_chunk(), 8);
         let error = WindowStream::new(&workload(1 << 30), 1).unwrap_err().to_string();
         assert!(error.starts_with("gbs = 128: a step of windows of 1073741824 tokens would hold"), "{error}");

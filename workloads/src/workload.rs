@@ -64,12 +64,7 @@ impl Workload {
     ///
     /// # Errors
     /// The file cannot be read or holds a bad length, or the window is out of range.
-    pub fn from_file(
-        path: &Path,
-        options: &ReadOptions,
-        window: u32,
-        packing: Packing,
-    ) -> Result<Self, WorkloadError> {
+    pub fn from_file(path: &Path, options: &ReadOptions, window: u32, packing: Packing) -> Result<Self, WorkloadError> {
         if window == 0 || window > MAX_WINDOW {
             return Err(WorkloadError::Window(u64::from(window)));
         }

@@ -10,8 +10,11 @@ pub(crate) struct Accumulator {
     pub(crate) runs: Arc<[Run]>,
     /// Buffer of rows that are not home, when there are any.
     pub(crate) away: Option<u32>,
+    /// Tiles of the first launch that contributed.
+    pub(crate) first_met: Option<Span>,
+    first_meeting: (u64, Arc<[Run]>),
     /// Rows that some launch has contributed to so far.
-    filled: Vec<(u32, Rows)>,
+    filled: Arc<[Run]>,
     spans: Vec<Span>,
 }
 
@@ -29,7 +32,17 @@ pub(crate) fn rows_of(tensor: Tensor, tile: &Tile) -> Rows {
 
 impl Accumulator {
     pub(crate) fn new(tensor: Tensor, heads: HeadRange) -> Self {
-        Self { tensor, heads, runs: Arc::from([]), away: None, filled: Vec::new(), spans: Vec::new() }
+        let none: Arc<[Run]> = Arc::from([]);
+        Self {
+            tensor,
+            heads,
+            runs: none.clone(),
+            away: None,
+            first_met: None,
+            first_meeting: (0, none.clone()),
+            filled: none,
+            spans: Vec::new(),
+        }
     }
 
     pub(crate) fn add_span(&mut self, span: Span) {
@@ -38,8 +51,12 @@ impl Accumulator {
         }
     }
 
-    /// Fixes the runs once all launches are known.
-    pub(crate) fn close(&mut self, tiles: &[Tile]) {
+    /// Fixes the runs once all launches are known; accumulators on the same tiles share them.
+    pub(crate) fn close(&mut self, tiles: &[Tile], closed: &[Self]) {
+        if let Some(twin) = closed.iter().find(|a| a.tensor == self.tensor && a.spans == self.spans) {
+            self.runs = twin.runs.clone();
+            return;
+        }
         let mut rows: Vec<(u32, Rows)> = self
             .spans
             .iter()
@@ -54,18 +71,40 @@ impl Accumulator {
         self.runs.iter().all(|run| Run::find_dense(home, run.seq, run.rows).is_some())
     }
 
+    /// True before any launch has contributed.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.first_met.is_none()
+    }
+
+    /// What the first launch met, and which rows it left filled.
+    pub(crate) fn first_meeting(&self) -> (u64, Arc<[Run]>) {
+        self.first_meeting.clone()
+    }
+
+    /// A first launch that meets what another accumulator's first launch on the same tiles met.
+    pub(crate) fn meet_like(&mut self, span: Span, met: u64, filled: Arc<[Run]>) -> u64 {
+        self.first_met = Some(span);
+        self.first_meeting = (met, filled.clone());
+        self.filled = filled;
+        met
+    }
+
     /// Counts the rows of a launch that meet a partial sum: those contributed before or twice by the launch itself.
-    pub(crate) fn meet(&mut self, tiles: &[Tile]) -> u64 {
+    pub(crate) fn meet(&mut self, span: Span, tiles: &[Tile]) -> u64 {
         let mut rows: Vec<(u32, Rows)> = tiles.iter().map(|t| (t.seq, rows_of(self.tensor, t))).collect();
-        let given = total(&rows);
-        let held = total(&self.filled);
-        rows.append(&mut self.filled);
-        let runs = Run::coalesce(&mut rows);
-        self.filled.extend(runs.iter().map(|run| (run.seq, run.rows)));
-        held + given - total(&self.filled)
+        let given = total(rows.iter().map(|(_, r)| *r));
+        let held = total(self.filled.iter().map(|run| run.rows));
+        rows.extend(self.filled.iter().map(|run| (run.seq, run.rows)));
+        self.filled = Run::coalesce(&mut rows);
+        let met = held + given - total(self.filled.iter().map(|run| run.rows));
+        if self.is_fresh() {
+            self.first_met = Some(span);
+            self.first_meeting = (met, self.filled.clone());
+        }
+        met
     }
 }
 
-fn total(rows: &[(u32, Rows)]) -> u64 {
-    rows.iter().map(|(_, r)| u64::from(r.len)).sum()
+fn total(rows: impl Iterator<Item = Rows>) -> u64 {
+    rows.map(|r| u64::from(r.len)).sum()
 }

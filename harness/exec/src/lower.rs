@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use skewbench_plan::{
-    CallMode, Dtype, Facts, HeadRange, Launch, OpId, Pass, PassFacts, PassPlan, Plan, Provider, Rows, Run, Span,
-    Tensor, TensorSet, Tile, Work,
+    CallMode, Dtype, Facts, HeadRange, Launch, LaunchOperands, OpId, Operands, Pass, PassFacts, PassPlan, Plan,
+    Provider, Rows, Run, Span, Tensor, TensorSet, Work,
 };
 
 use crate::accumulators::{Accumulator, contributions, rows_of};
@@ -26,22 +26,25 @@ pub enum LowerError {
         /// First row.
         row: u32,
     },
+    /// The operands are those of another plan.
+    #[error("rank {0}: fewer operands than launches; locate the operands of this plan")]
+    Operands(u32),
 }
 
 /// Lowers both passes of a plan.
 ///
 /// # Errors
 /// [`LowerError`] for plans that the checker refuses.
-pub fn lower(plan: &Plan, facts: &Facts) -> Result<Program, LowerError> {
+pub fn lower(plan: &Plan, facts: &Facts, operands: &[Operands; 2]) -> Result<Program, LowerError> {
     Ok(Program {
         shape: plan.shape,
         ranks: plan.ranks,
-        forward: lower_pass(plan, facts.pass(Pass::Forward), Pass::Forward)?,
-        backward: lower_pass(plan, facts.pass(Pass::Backward), Pass::Backward)?,
+        forward: lower_pass(plan, facts.pass(Pass::Forward), &operands[0], Pass::Forward)?,
+        backward: lower_pass(plan, facts.pass(Pass::Backward), &operands[1], Pass::Backward)?,
     })
 }
 
-fn lower_pass(plan: &Plan, facts: &PassFacts, pass: Pass) -> Result<PassProgram, LowerError> {
+fn lower_pass(plan: &Plan, facts: &PassFacts, operands: &Operands, pass: Pass) -> Result<PassProgram, LowerError> {
     let table = plan.pass(pass);
     let mut routes: Vec<RouteTable> = Vec::with_capacity(facts.indices.len());
     let mut calls = Vec::with_capacity(table.calls.len());
@@ -69,16 +72,23 @@ fn lower_pass(plan: &Plan, facts: &PassFacts, pass: Pass) -> Result<PassProgram,
     }
     for rank in 0..plan.ranks {
         let home = Run::coalesce(&mut exit[rank as usize]);
-        let lowered = RankLowering::new(plan, facts, pass, rank, home).run(&mut program)?;
+        let lowered = RankLowering::new(plan, facts, operands, pass, rank, home).run(&mut program)?;
         program.ranks.push(lowered);
     }
     Ok(program)
+}
+
+/// Rows of the results of a span of tiles in a buffer of certain runs.
+struct ResultMemo {
+    key: (Span, Tensor, *const Run),
+    rows: Arc<[u32]>,
 }
 
 struct RankLowering<'a> {
     plan: &'a Plan,
     table: &'a PassPlan,
     facts: &'a PassFacts,
+    operands: &'a [LaunchOperands],
     pass: Pass,
     rank: u32,
     home: Arc<[Run]>,
@@ -88,17 +98,28 @@ struct RankLowering<'a> {
     /// Exit buffers of O (forward) or dQ and dK (backward).
     exit_base: Vec<(Tensor, u32)>,
     accumulators: Vec<Accumulator>,
+    results: Vec<ResultMemo>,
 }
 
 impl<'a> RankLowering<'a> {
-    fn new(plan: &'a Plan, facts: &'a PassFacts, pass: Pass, rank: u32, home: Arc<[Run]>) -> Self {
+    fn new(
+        plan: &'a Plan,
+        facts: &'a PassFacts,
+        operands: &'a Operands,
+        pass: Pass,
+        rank: u32,
+        home: Arc<[Run]>,
+    ) -> Self {
+        let operands = operands.ranks.get(rank as usize).map_or(&[][..], Vec::as_slice);
         let mut this = Self {
             plan,
             table: plan.pass(pass),
             facts,
+            operands,
             pass,
             rank,
             home,
+            results: Vec::new(),
             buffers: Vec::new(),
             slab_base: Vec::new(),
             exit_base: Vec::new(),
@@ -189,8 +210,10 @@ impl<'a> RankLowering<'a> {
             }
         }
         let mut accumulators = std::mem::take(&mut self.accumulators);
-        for accumulator in &mut accumulators {
-            accumulator.close(&self.table.tiles);
+        for i in 0..accumulators.len() {
+            let (closed, rest) = accumulators.split_at_mut(i);
+            let accumulator = &mut rest[0];
+            accumulator.close(&self.table.tiles, closed);
             if !accumulator.at_home(&self.home) {
                 let runs = accumulator.runs.clone();
                 let (tensor, heads) = (accumulator.tensor, accumulator.heads);
@@ -206,13 +229,16 @@ impl<'a> RankLowering<'a> {
         // Last instruction of every operation, so that dependencies on operations become dependencies on instructions.
         let mut last: Vec<Vec<u32>> = streams.iter().map(|ops| Vec::with_capacity(ops.len())).collect();
         let mut pending: Vec<(usize, usize, &[OpId])> = Vec::new();
+        let mut located = self.operands.iter();
         for (stream, ops) in streams.iter().enumerate() {
-            for (index, op) in ops.iter().enumerate() {
-                let id = OpId { stream: stream as u8, index: index as u32 };
+            for op in ops {
                 pending.push((stream, lowered[stream].len(), &op.after));
                 let out = &mut lowered[stream];
                 match op.work {
-                    Work::Launch(launch) => self.launch(program, id, &launch, out)?,
+                    Work::Launch(launch) => {
+                        let located = located.next().ok_or(LowerError::Operands(self.rank))?;
+                        self.launch(program, located, &launch, out)?;
+                    }
                     Work::Exchange(call) => self.exchange(program, call, out),
                     Work::Linear { tokens } => out.push(instr(InstrKind::Linear { tokens })),
                 }
@@ -262,18 +288,6 @@ impl<'a> RankLowering<'a> {
         }
     }
 
-    fn view(&self, candidates: &[usize], tensor: Tensor, seq: u32, rows: Rows) -> Result<View, LowerError> {
-        let slabs = &self.facts.slabs[self.rank as usize].slabs;
-        candidates
-            .iter()
-            .find_map(|slab| {
-                let row = slabs[*slab].find_dense(seq, rows)?;
-                let position = slabs[*slab].tensors.iter().position(|t| t == tensor)? as u32;
-                Some(View { buffer: self.slab_base[*slab] + position, row })
-            })
-            .ok_or_else(|| self.scattered(tensor, seq, rows))
-    }
-
     fn scattered(&self, tensor: Tensor, seq: u32, rows: Rows) -> LowerError {
         LowerError::Operand { rank: self.rank, tensor: tensor.name(), seq, row: rows.start }
     }
@@ -282,76 +296,103 @@ impl<'a> RankLowering<'a> {
         self.accumulators.iter().position(|a| a.tensor == tensor && a.heads == heads).unwrap_or(0)
     }
 
-    fn result_view(&self, slot: usize, tile: &Tile) -> Result<View, LowerError> {
+    /// Rows of the tiles' results in the accumulator or in the exit buffer, with the buffer.
+    fn results(&mut self, slot: usize, launch: &Launch) -> Result<(u32, Arc<[u32]>), LowerError> {
         let accumulator = &self.accumulators[slot];
-        let rows = rows_of(accumulator.tensor, tile);
         let exit = || self.exit_base.iter().find(|(t, _)| *t == accumulator.tensor).map(|(_, base)| *base);
         let (buffer, runs) = match accumulator.away {
-            Some(buffer) => (Some(buffer), &accumulator.runs),
-            None => (exit(), &self.home),
+            Some(buffer) => (buffer, &accumulator.runs),
+            None => (exit().unwrap_or_default(), &self.home),
         };
-        let row = Run::find_dense(runs, tile.seq, rows);
-        let view = buffer.zip(row).map(|(buffer, row)| View { buffer, row });
-        view.ok_or_else(|| self.scattered(accumulator.tensor, tile.seq, rows))
+        let key = (launch.tiles, accumulator.tensor, runs.as_ptr());
+        if let Some(memo) = self.results.iter().find(|m| m.key == key) {
+            return Ok((buffer, memo.rows.clone()));
+        }
+        let tiles = &self.table.tiles[launch.tiles.range()];
+        let rows: Result<Arc<[u32]>, LowerError> = tiles
+            .iter()
+            .map(|tile| {
+                let rows = rows_of(accumulator.tensor, tile);
+                Run::find_dense(runs, tile.seq, rows).ok_or_else(|| self.scattered(accumulator.tensor, tile.seq, rows))
+            })
+            .collect();
+        let rows = rows?;
+        self.results.push(ResultMemo { key, rows: rows.clone() });
+        Ok((buffer, rows))
+    }
+
+    /// First buffer of a tensor in each of the slabs.
+    fn slab_buffers(&self, slabs: &[usize], tensor: Tensor) -> Vec<u32> {
+        let all = &self.facts.slabs[self.rank as usize].slabs;
+        slabs
+            .iter()
+            .map(|slab| {
+                let position = all[*slab].tensors.iter().position(|t| t == tensor).unwrap_or_default();
+                self.slab_base[*slab] + position as u32
+            })
+            .collect()
     }
 
     fn launch(
         &mut self,
         program: &mut PassProgram,
-        id: OpId,
+        operands: &LaunchOperands,
         launch: &Launch,
         out: &mut Vec<Instr>,
     ) -> Result<(), LowerError> {
         let kv_heads = self.plan.shape.kv_of(launch.q_heads);
-        let candidates =
-            |tensors: &[Tensor], heads: HeadRange| self.facts.candidates(self.rank, id, TensorSet::of(tensors), heads);
-        let q = candidates(&[Tensor::Q], launch.q_heads);
-        let k = candidates(&[Tensor::K, Tensor::V], kv_heads);
         let backward = self.pass == Pass::Backward;
-        let (d_o, o) = if backward {
-            (candidates(&[Tensor::DO], launch.q_heads), candidates(&[Tensor::O, Tensor::Lse], launch.q_heads))
-        } else {
-            (Vec::new(), Vec::new())
-        };
         let slots: Vec<usize> =
             contributions(self.pass).iter().map(|t| self.accumulator(*t, self.heads(*t, launch))).collect();
+        let first = self.results(slots[0], launch)?;
+        let second = if backward { Some(self.results(slots[1], launch)?) } else { None };
+        let names = [Tensor::Q, Tensor::K, Tensor::DO, Tensor::O];
+        let buffers: Vec<Vec<u32>> =
+            operands.slabs.iter().zip(names).map(|(slabs, tensor)| self.slab_buffers(slabs, tensor)).collect();
         let tiles = &self.table.tiles[launch.tiles.range()];
         let start = program.tiles.len() as u32;
-        program.tiles.reserve(tiles.len());
-        for tile in tiles {
-            let mut view = TileView {
+        program.tiles.extend(tiles.iter().zip(operands.rows.iter()).enumerate().map(|(i, (tile, rows))| {
+            let operand = |kind: usize| {
+                let (candidate, row) = rows.at[kind];
+                View { buffer: buffers[kind][usize::from(candidate)], row }
+            };
+            let result = View { buffer: first.0, row: first.1[i] };
+            let empty = View::default();
+            TileView {
                 seq: tile.seq,
                 q_rows: tile.q.len,
                 k_rows: tile.k.len,
-                q: self.view(&q, Tensor::Q, tile.seq, tile.q)?,
-                k: self.view(&k, Tensor::K, tile.seq, tile.k)?,
-                o: View::default(),
-                d_o: View::default(),
-                dq: View::default(),
-                dk: View::default(),
-            };
-            if backward {
-                view.o = self.view(&o, Tensor::O, tile.seq, tile.q)?;
-                view.d_o = self.view(&d_o, Tensor::DO, tile.seq, tile.q)?;
-                view.dq = self.result_view(slots[0], tile)?;
-                view.dk = self.result_view(slots[1], tile)?;
-            } else {
-                view.o = self.result_view(slots[0], tile)?;
+                q: operand(0),
+                k: operand(1),
+                o: if backward { operand(3) } else { result },
+                d_o: if backward { operand(2) } else { empty },
+                dq: if backward { result } else { empty },
+                dk: second.as_ref().map_or(empty, |(buffer, rows)| View { buffer: *buffer, row: rows[i] }),
             }
-            program.tiles.push(view);
-        }
+        }));
         let span = Span { start, end: program.tiles.len() as u32 };
         out.push(instr(InstrKind::Launch { tiles: span, mask: launch.mask, q_heads: launch.q_heads, kv_heads }));
         let mut bytes = 0;
         for slot in slots {
-            let tensor = self.accumulators[slot].tensor;
-            let heads = u64::from(self.accumulators[slot].heads.len());
-            bytes += self.accumulators[slot].meet(tiles) * heads * self.result_row_bytes(tensor, Dtype::Bf16);
+            let (tensor, heads) = (self.accumulators[slot].tensor, self.accumulators[slot].heads);
+            let met = self.meet(slot, launch);
+            bytes += met * u64::from(heads.len()) * self.result_row_bytes(tensor, Dtype::Bf16);
         }
         if bytes > 0 {
             out.push(instr(InstrKind::MergeLocal { bytes }));
         }
         Ok(())
+    }
+
+    /// Rows of a launch that meet a partial sum; head pieces that start afresh on the same tiles meet alike.
+    fn meet(&mut self, slot: usize, launch: &Launch) -> u64 {
+        let (tensor, span) = (self.accumulators[slot].tensor, launch.tiles);
+        let twin = self.accumulators.iter().find(|a| a.tensor == tensor && a.first_met == Some(span));
+        if let Some((met, filled)) = twin.filter(|_| self.accumulators[slot].is_fresh()).map(Accumulator::first_meeting)
+        {
+            return self.accumulators[slot].meet_like(span, met, filled);
+        }
+        self.accumulators[slot].meet(span, &self.table.tiles[span.range()])
     }
 
     /// Bytes of one row and head of a result and of what goes with it.

@@ -122,10 +122,11 @@ pub(crate) fn ratio(ratio: f64, low: Option<f64>, high: Option<f64>) -> Result<O
     }
     canvas.path(&[(x(1.0), 1.0), (x(1.0), HEIGHT - 1.0)], Paint::Muted, 1.2, None);
     let at = x(ratio);
-    if let (Some(low), Some(high)) = (low, high) {
-        if low > 0.0 && high.is_finite() {
-            canvas.path(&[(x(low), y), (x(high), y)], Paint::Series(0), 3.0, None);
-        }
+    if let (Some(low), Some(high)) = (low, high)
+        && low > 0.0
+        && high.is_finite()
+    {
+        canvas.path(&[(x(low), y), (x(high), y)], Paint::Series(0), 3.0, None);
     }
     if libm::log2(ratio).abs() > 2.2 {
         let tip = if ratio > 1.0 { 1.0 } else { -1.0 };

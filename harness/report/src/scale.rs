@@ -5,6 +5,8 @@ use crate::number;
 
 /// Larger magnitudes than this are not drawn: differences of two of them would overflow.
 const LARGEST: f64 = 1e150;
+/// Smaller values than this do not exist on a logarithmic axis.
+const SMALLEST: f64 = 1e-150;
 /// Share of the axis left free beyond the outermost value.
 const PADDING: f64 = 0.045;
 /// An automatic linear axis starts at zero when the smallest value is below this share of the largest.
@@ -51,13 +53,13 @@ impl Numeric {
     /// The axis that shows all drawable values.
     pub(crate) fn new(axis: &Axis, values: impl Iterator<Item = f64>, fit: Fit) -> Self {
         let values: Vec<f64> = values.filter(|v| v.abs() <= LARGEST).collect();
-        let positive = || values.iter().copied().filter(|v| *v > 0.0);
+        let positive = || values.iter().copied().filter(|v| *v >= SMALLEST);
         let (least, most) = (positive().fold(f64::INFINITY, f64::min), positive().fold(0.0, f64::max));
         let log_possible = most > 0.0;
         let transform = match axis.scale {
             Scale::Log10 if log_possible => Transform::Log10,
             Scale::Log2 if log_possible => Transform::Log2,
-            Scale::Auto if log_possible && values.iter().all(|v| *v > 0.0) && most / least > LOG_BEYOND => {
+            Scale::Auto if log_possible && values.iter().all(|v| *v >= SMALLEST) && most / least > LOG_BEYOND => {
                 Transform::Log10
             }
             _ => Transform::Linear,
@@ -70,7 +72,7 @@ impl Numeric {
                 Self { transform, low: libm::exp2(low - pad), high: libm::exp2(high + pad) }
             }
         };
-        let allowed = |v: &f64| v.abs() <= LARGEST && (transform == Transform::Linear || *v > 0.0);
+        let allowed = |v: &f64| v.abs() <= LARGEST && (transform == Transform::Linear || *v >= SMALLEST);
         let (low, high) =
             (axis.min.filter(allowed).unwrap_or(scale.low), axis.max.filter(allowed).unwrap_or(scale.high));
         if low < high {
@@ -115,7 +117,8 @@ impl Numeric {
 
     /// Position of a value, 0 at the low end and 1 at the high end; nothing where the axis does not show it.
     pub(crate) fn at(&self, value: f64) -> Option<f64> {
-        if !(value.abs() <= LARGEST) || (self.is_log() && value <= 0.0) {
+        let drawable = value.abs() <= LARGEST && (!self.is_log() || value >= SMALLEST);
+        if !drawable {
             return None;
         }
         let (low, high) = (self.forward(self.low), self.forward(self.high));
@@ -239,7 +242,7 @@ mod tests {
         assert!(!Numeric::new(&axis(Scale::Linear), values.into_iter(), Fit::NearZero).is_log());
         assert!(!Numeric::new(&axis(Scale::Auto), [0.0, 900.0].into_iter(), Fit::NearZero).is_log());
         let scale = Numeric::new(&axis(Scale::Auto), values.into_iter(), Fit::NearZero);
-        assert_eq!(labels(scale, 6), ["0.01", "0.1"]);
+        assert_eq!(labels(scale, 6), ["0.01", "0.1", "1"]);
     }
 
     #[test]
@@ -250,8 +253,17 @@ mod tests {
 
     #[test]
     fn extremes_have_an_axis() {
-        for values in [vec![], vec![f64::NAN], vec![5.0], vec![0.0], vec![-1e-12, 1e12], vec![1e-12, 1e12], vec![1e308]]
-        {
+        for values in [
+            vec![],
+            vec![f64::NAN],
+            vec![5.0],
+            vec![0.0],
+            vec![-1e-12, 1e12],
+            vec![1e-12, 1e12],
+            vec![1e308],
+            vec![5e-324, 1.0],
+            vec![5e-324],
+        ] {
             for kind in [Scale::Auto, Scale::Linear, Scale::Log10, Scale::Log2] {
                 let scale = Numeric::new(&axis(kind), values.iter().copied(), Fit::NearZero);
                 assert!(scale.low < scale.high, "{values:?}");

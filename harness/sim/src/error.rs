@@ -73,7 +73,9 @@ pub enum SimError {
         what: String,
     },
     /// A time beyond 2^63 picoseconds (107 days).
-    #[error("rank {rank}, stream {stream}, instruction {index}: time beyond 107 days; check the profile and the program")]
+    #[error(
+        "rank {rank}, stream {stream}, instruction {index}: time beyond 107 days; check the profile and the program"
+    )]
     Overflow {
         /// Rank.
         rank: u32,

@@ -12,7 +12,7 @@ pub mod event;
 mod machine;
 pub mod pricing;
 pub mod profile;
-//pub mod step_model;
+pub mod step_model;
 
 pub use error::{ConfigError, SimError};
 pub use event::{PassTimes, Runs, TraceEvent, WaveTimes, simulate, simulate_pass};

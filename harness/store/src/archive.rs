@@ -10,6 +10,8 @@ use crate::{CheckReport, RunStatus, StoreError, check};
 const MAX_BYTES: u64 = 1 << 36;
 /// Most files of an archive.
 const MAX_FILES: usize = 1024;
+/// Most bytes between the last file and the end.
+const MAX_PADDING: u64 = 1 << 16;
 /// Largest window that the decompressor may ask memory for, as a power of two.
 const MAX_WINDOW_LOG: u32 = 27;
 /// Compression level: fixed, so that equal runs give equal archives.
@@ -106,6 +108,11 @@ pub fn import(archive: &Path, dest: &Path) -> Result<CheckReport, StoreError> {
             return Err(bad(format!("entry {name} ends early")));
         }
         out.commit()?;
+    }
+    // A cut that hits only padding or the checksum is found by reading on.
+    let mut rest = unpacked.into_inner().take(MAX_PADDING + 1);
+    if std::io::copy(&mut rest, &mut std::io::sink()).map_err(torn)? > MAX_PADDING {
+        return Err(bad("goes on after its end".to_owned()));
     }
     Manifest::read(temp.path()).map_err(|e| bad(format!("holds no run of this version: {}", renamed(&e))))?;
     let report = check(temp.path())?;

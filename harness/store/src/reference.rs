@@ -118,8 +118,8 @@ impl Reference {
         metric: &str,
         at: &serde_json::Map<String, serde_json::Value>,
     ) -> Option<&ReferenceEntry> {
-        self.of_figure(figure).find(|e| {
-            let named = e.dataset == dataset && e.system == system && e.metric == metric;
+        self.entry.iter().find(|e| {
+            let named = e.figure == figure && e.dataset == dataset && e.system == system && e.metric == metric;
             named && e.at.iter().all(|(key, value)| at.get(key).is_some_and(|ours| same(value, ours)))
         })
     }

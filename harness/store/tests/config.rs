@@ -134,12 +134,12 @@ fn key(published: Option<f64>) -> SummaryKey {
 
 #[test]
 fn summary_rows_have_a_value_exactly_when_ok() {
-    let row = SummaryRow::ok(key(Some(4.42)), SummaryValue { value: 4.64, interval: Some((4.5, 4.8)), n: 200 }, None);
+    let row = SummaryRow::ok(key(Some(4.0)), SummaryValue { value: 4.5, interval: Some((4.25, 4.75)), n: 200 }, None);
     let text = serde_json::to_string(&row).unwrap();
     assert_eq!(
         text,
         "{\"figure\":\"fig11\",\"dataset\":\"paper-1m\",\"system\":\"ulysses\",\"metric\":\"scaling\",\"unit\":\"1\",\
-         \"at\":{\"dp\":16},\"published\":4.42,\"value\":4.64,\"ratio\":1.0497737556561084,\"ci_low\":4.5,\"ci_high\":4.8,\
+         \"at\":{\"dp\":16},\"published\":4.0,\"value\":4.5,\"ratio\":1.125,\"ci_low\":4.25,\"ci_high\":4.75,\
          \"n\":200,\"kind\":\"modelled\",\"backend\":\"sim\",\"profile\":\"h200\",\"status\":\"ok\",\"verdict\":null}"
     );
     assert_eq!(serde_json::from_str::<SummaryRow>(&text).unwrap(), row);

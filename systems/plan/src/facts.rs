@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use crate::check::shape;
 use crate::{HeadRange, MoveIndices, OpId, Order, Pass, Plan, PlanError, Provider, RankSlabs, Tensor, TensorSet};
 
@@ -17,6 +19,29 @@ pub struct PassFacts {
     pub slabs: Vec<RankSlabs>,
     /// Happens-before on every rank.
     pub order: Order,
+}
+
+/// Where the operands of one launch lie.
+#[derive(Clone, Debug, Default)]
+pub struct LaunchOperands {
+    /// For each entry of [`operands`], slabs of the rank that hold its tensors for the launch's heads.
+    pub slabs: [Vec<usize>; 4],
+    /// For each tile of the launch, its rows in one of those slabs; launches that find the same share them.
+    pub rows: Arc<[TileRows]>,
+}
+
+/// Places of one tile's operands: for each entry of [`operands`], position in [`LaunchOperands::slabs`] and row there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TileRows {
+    /// Places.
+    pub at: [(u16, u32); 4],
+}
+
+/// Operands of all launches of a pass.
+#[derive(Clone, Debug, Default)]
+pub struct Operands {
+    /// By rank, then by launch in the order of the compute stream.
+    pub ranks: Vec<Vec<LaunchOperands>>,
 }
 
 impl Facts {

@@ -51,7 +51,8 @@ impl Eq for Open {}
 /// The source has groups of one size. Groups of different size are compared by load per place. Returns the items of every
 /// group, heaviest first. O(n log n + n log groups).
 pub fn exact_cardinality_lpt(work: &[u64], capacities: &[u32]) -> Vec<Vec<u32>> {
-    let mut groups: Vec<Vec<u32>> = capacities.iter().map(|&c| Vec::with_capacity(work.len().min(c as usize))).collect();
+    let mut groups: Vec<Vec<u32>> =
+        capacities.iter().map(|&c| Vec::with_capacity(work.len().min(c as usize))).collect();
     let mut open: BinaryHeap<Reverse<Open>> = (0..)
         .zip(capacities)
         .filter(|(_, places)| **places > 0)

@@ -26,15 +26,8 @@ pub enum Grouping {
 
 impl Grouping {
     /// All algorithms.
-    pub const ALL: [Self; 7] = [
-        Self::Arrival,
-        Self::Random,
-        Self::Sorted,
-        Self::Zigzag,
-        Self::ZigzagSwap,
-        Self::ZigzagSwapAll,
-        Self::Vrsp,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::Arrival, Self::Random, Self::Sorted, Self::Zigzag, Self::ZigzagSwap, Self::ZigzagSwapAll, Self::Vrsp];
 
     /// The name that experiments use.
     pub fn name(self) -> &'static str {

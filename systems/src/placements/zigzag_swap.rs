@@ -46,7 +46,8 @@ impl<'a> Swaps<'a> {
     /// The heaviest group and all others with places, lightest first.
     pub(crate) fn heaviest_and_others(&self) -> Option<(usize, Vec<usize>)> {
         let heavy = heaviest(&self.loads)?;
-        let mut others: Vec<usize> = (0..self.groups.len()).filter(|&g| g != heavy && self.loads[g].places > 0).collect();
+        let mut others: Vec<usize> =
+            (0..self.groups.len()).filter(|&g| g != heavy && self.loads[g].places > 0).collect();
         others.sort_by(|&a, &b| self.loads[a].cmp(self.loads[b]));
         Some((heavy, others))
     }

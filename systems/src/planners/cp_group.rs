@@ -37,7 +37,8 @@ impl CpGroup {
             return Err(SystemError::Impossible(what));
         }
         let Ok(tokens) = u32::try_from(sequence.tokens()) else {
-            let what = format!("{planner}: a packed sequence of {} tokens; at most {} fit", sequence.tokens(), u32::MAX);
+            let what =
+                format!("{planner}: a packed sequence of {} tokens; at most {} fit", sequence.tokens(), u32::MAX);
             return Err(SystemError::Impossible(what));
         };
         Ok(Self { bounds: Plan::bounds(sequence.documents()), tokens, cp: domain.cp, shape })

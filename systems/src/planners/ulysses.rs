@@ -151,7 +151,9 @@ impl Layouts {
     /// For each head shard the moves to it from every sequence shard, then for each the moves back. Rows that stay on their
     /// rank are local moves, so that documents lie in one piece beside the rows that arrive.
     fn moves(&self) -> Vec<Move> {
-        let pairs = || self.heads.iter().flat_map(|&(head, ..)| self.shards.iter().map(move |&(home, rows)| (head, home, rows)));
+        let pairs = || {
+            self.heads.iter().flat_map(|&(head, ..)| self.shards.iter().map(move |&(home, rows)| (head, home, rows)))
+        };
         let there = pairs().map(|(head, home, rows)| Move { from: home, to: head, seq: 0, rows });
         let back = pairs().map(|(head, home, rows)| Move { from: head, to: home, seq: 0, rows });
         there.chain(back).collect()

@@ -14,7 +14,7 @@ mod text;
 mod tokens;
 
 pub use error::ImportError;
-pub use options::{Format, ImportOptions, ImportReport, Lists, Progress, ReadOptions};
 pub(crate) use options::is_known_suffix;
+pub use options::{Format, ImportOptions, ImportReport, Lists, Progress, ReadOptions};
 pub(crate) use run::read_bytes;
 pub use run::{import, read_lengths};

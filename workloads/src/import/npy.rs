@@ -33,9 +33,7 @@ pub(crate) fn read(reader: impl Read, file: &Path, intake: &mut Intake<'_>) -> R
     match array {
         Ok(()) => Ok(()),
         Err(Left::Failed(error)) => Err(error),
-        Err(Left::Other(_)) => {
-            Err(ImportError::file(file, format!("the array holds {kind}; save one of integers")))
-        }
+        Err(Left::Other(_)) => Err(ImportError::file(file, format!("the array holds {kind}; save one of integers"))),
     }
 }
 

@@ -31,11 +31,8 @@ impl Output {
         }
         let temporary = builder.tempfile_in(folder(out)).map_err(|e| cannot_write(out, &e.to_string()))?;
         let schema = Schema::from_iter([("tokens".into(), DataType::UInt64)]);
-        let writer = temporary
-            .as_file()
-            .try_clone()
-            .map_err(|e| cannot_write(out, &e.to_string()))
-            .and_then(|file| {
+        let writer =
+            temporary.as_file().try_clone().map_err(|e| cannot_write(out, &e.to_string())).and_then(|file| {
                 ParquetWriter::new(file)
                     .with_compression(ParquetCompression::Zstd(None))
                     .batched(&schema)

@@ -85,7 +85,9 @@ fn check_ends(reader: &mut impl MmapBytesReader, file: &Path) -> Result<u64, Imp
     };
     match check().map_err(|e| ImportError::read(file, &e))? {
         (size, head, tail) if &head == b"PAR1" && &tail == b"PAR1" => Ok(size),
-        (_, head, _) if &head == b"PAR1" => Err(ImportError::file(file, "the Parquet file is truncated; copy it again")),
+        (_, head, _) if &head == b"PAR1" => {
+            Err(ImportError::file(file, "the Parquet file is truncated; copy it again"))
+        }
         _ => Err(ImportError::file(file, "not a Parquet file; give the format or the right suffix")),
     }
 }

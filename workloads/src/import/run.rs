@@ -87,7 +87,10 @@ fn inputs(paths: &[PathBuf], options: &ReadOptions) -> Result<Vec<Input>, Import
         let metadata = std::fs::metadata(path).map_err(|e| ImportError::read(path, &e))?;
         if metadata.is_dir() {
             if options.tokenizer.is_none() {
-                return Err(ImportError::file(path, "a folder of texts needs a tokenizer.json; give one, or name files"));
+                return Err(ImportError::file(
+                    path,
+                    "a folder of texts needs a tokenizer.json; give one, or name files",
+                ));
             }
             for entry in WalkDir::new(path).sort_by_file_name() {
                 let entry = entry.map_err(|e| ImportError::file(path, format!("cannot be read: {e}")))?;
@@ -133,7 +136,7 @@ fn read_all(
     let mut intake = Intake::new(counter, total, emit, progress);
     for Input { path, format, bytes, found } in inputs {
         let file = File::open(path).map_err(|e| ImportError::read(path, &e))?;
-        let mut buffered = || BufReader::with_capacity(1 << 18, &file);
+        let buffered = || BufReader::with_capacity(1 << 18, &file);
         match format {
             Format::Jsonl => jsonl::read(buffered(), path, options, &mut intake)?,
             Format::Csv => {

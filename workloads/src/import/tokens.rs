@@ -32,8 +32,11 @@ impl Counter {
 
     /// Tokens of every text, on all cores.
     pub(crate) fn count_all(&self, texts: &[String]) -> Result<Vec<u64>, ImportError> {
-        let pieces: Vec<(usize, &str)> =
-            texts.iter().enumerate().flat_map(|(i, text)| pieces(text, true).0.into_iter().map(move |p| (i, p))).collect();
+        let pieces: Vec<(usize, &str)> = texts
+            .iter()
+            .enumerate()
+            .flat_map(|(i, text)| pieces(text, true).0.into_iter().map(move |p| (i, p)))
+            .collect();
         let counts = pieces.par_iter().map(|(_, piece)| self.count_piece(piece)).collect::<Result<Vec<u64>, _>>()?;
         let mut totals = vec![0; texts.len()];
         for ((text, _), count) in pieces.iter().zip(counts) {

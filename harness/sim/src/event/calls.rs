@@ -69,7 +69,8 @@ impl RouteIndex {
     }
 }
 
-fn real(flow: &Flow) -> bool {
+/// A flow that crosses a link.
+pub(super) fn real(flow: &Flow) -> bool {
     flow.from != flow.to && flow.rows > 0
 }
 

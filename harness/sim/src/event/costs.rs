@@ -77,7 +77,8 @@ impl<'a> Priced<'a> {
             let siblings = &self.streams[self.rank_range(stream.rank)];
             for (index, instr) in stream.instrs.iter().enumerate() {
                 let at = |what| SimError::Index { rank: stream.rank, stream: stream.number, index: index as u32, what };
-                let after = self.program.events.get(instr.after.range()).ok_or_else(|| at("its list of dependencies"))?;
+                let after =
+                    self.program.events.get(instr.after.range()).ok_or_else(|| at("its list of dependencies"))?;
                 for id in after {
                     let target = siblings.get(id.stream as usize).and_then(|s| s.instrs.get(id.index as usize));
                     target.ok_or_else(|| at("a dependency"))?;
@@ -122,7 +123,9 @@ impl Pricer<'_> {
             // Every byte is read once and written once.
             InstrKind::Pack { bytes, .. } => pricing.copy_ps(bytes.saturating_mul(2)),
             // What arrived is read, the accumulator read and written.
-            InstrKind::Merge { bytes, .. } | InstrKind::MergeLocal { bytes } => pricing.copy_ps(bytes.saturating_mul(3)),
+            InstrKind::Merge { bytes, .. } | InstrKind::MergeLocal { bytes } => {
+                pricing.copy_ps(bytes.saturating_mul(3))
+            }
             // f32 is read, bf16 written.
             InstrKind::Cast { bytes } => pricing.copy_ps(bytes.saturating_add(bytes / 2)),
             InstrKind::Linear { tokens } => (f64::from(tokens) * self.machine.linear.of(self.pass)) as u64,

@@ -1,7 +1,4 @@
-use std::{
-    cmp::Reverse,
-    collections::BinaryHeap,
-};
+use std::{cmp::Reverse, collections::BinaryHeap};
 
 use skewbench_exec::InstrKind;
 use skewbench_plan::COMPUTE;

@@ -47,7 +47,8 @@ impl Links {
             Nic::PerCard => rate * oversubscription / f64::from(*cards),
             Nic::PerNode => rate * oversubscription / share(*cards),
         };
-        let uplink_rate: Vec<f64> = if oversubscription > 1.0 { population.iter().map(uplink).collect() } else { Vec::new() };
+        let uplink_rate: Vec<f64> =
+            if oversubscription > 1.0 { population.iter().map(uplink).collect() } else { Vec::new() };
         let intra_latency = machine.pricing.intra().latency_ps();
         Self {
             intra: vec![[0; 2]; node.len()],

@@ -7,7 +7,7 @@
 //! **Links.** Every rank has injection and ejection into its node's domain and a port to the network (its own, or a share of the node's); with
 //! oversubscription every node has an uplink of its ranks' share. Each link is a work-conserving server: a flow is queued on every link of
 //! its path when it is released and ends when the last of them has served it, plus the latency. So a call that is released at once takes its
-//! bottleneck's bytes over bandwidth, as long as under max-min fair sharing or less (`tests/links.rs` compares the two).
+//! bottleneck's bytes over bandwidth, as long as under max-min fair sharing or less (`tests/sim/links.rs` compares the two).
 //! Within a node the time of a byte follows the link table at the bytes that the card sends (receives) in the call.
 //!
 //! **Overlap.** A kernel of the compute stream is prolonged by `1 / compute_rate - 1` of the time in which its rank had a transfer under way,

@@ -95,7 +95,7 @@ impl Pricing {
             Mask::CausalExclusive => self.causal_ns(price, q_heads, visible(tiles, 1)),
         };
         let scale = f64::from(head_dim) / f64::from(self.profile.attention.head_dim);
-        ((price.overhead_ns + (ns - price.overhead_ns) * scale) * 1e3) as u64
+        ((price.overhead_ns + (ns - price.overhead_ns) * scale) * 1e3 + 0.5) as u64
     }
 
     fn pass(&self, pass: Pass) -> &PassPrice {
@@ -123,34 +123,28 @@ impl Pricing {
     /// Tiles have no more rows than keys.
     fn causal_ns(&self, price: &PassPrice, heads: u32, tiles: impl Iterator<Item = (u32, u32)> + Clone) -> f64 {
         let (square, bottom_right) = (&price.square, &price.bottom_right);
-        let (mut count, mut squares, mut squares_below, mut others, mut q_max, mut k_max) = (0u64, 0.0, 0.0, 0.0, 0, 0);
-        let mut all_square = true;
+        let (mut count, mut card, mut q_max, mut k_max) = (0u64, 0.0, 0, 0);
+        let square_alone = |q| self.alone_ns(price, square, heads, q, q);
+        if tiles.clone().all(|(q, k)| q == k) {
+            for (_, k) in tiles {
+                count += 1;
+                card += square.card.card_ns(k, k);
+                k_max = k_max.max(k);
+            }
+            let longest = square_alone(k_max);
+            return together(price, count, square.penalty * card * f64::from(heads), longest, || longest);
+        }
         for (q, k) in tiles.clone() {
             count += 1;
-            if q == k {
-                let top_left = square.card.card_ns(k, k);
-                squares += top_left;
-                squares_below += bottom_right.card.card_ns(k, k).max(top_left);
-            } else {
-                all_square = false;
-                others += bottom_right.card.card_ns(q, k);
-            }
+            // The square of a tile's own rows is part of it; noise of the fits must not make the whole cheaper.
+            card += bottom_right.card.card_ns(q, k).max(square.card.card_ns(q, q));
             q_max = q_max.max(q);
             k_max = k_max.max(k);
         }
-        let heads_f = f64::from(heads);
-        if all_square {
-            let longest = self.alone_ns(price, square, heads, k_max, k_max);
-            return together(price, count, square.penalty * squares * heads_f, longest, || longest);
-        }
+        let alone = |q, k| self.alone_ns(price, bottom_right, heads, q, k).max(square_alone(q));
         let penalty = bottom_right.penalty.max(square.penalty);
-        let alone = |q, k| self.alone_ns(price, bottom_right, heads, q, k);
-        let square_alone = |k| self.alone_ns(price, square, heads, k, k);
-        // Squares may cost more alone than as bottom-right tiles by noise of the tables; the bound must hold for both.
-        let bound = alone(q_max, k_max).max(if squares > 0.0 { square_alone(k_max) } else { 0.0 });
-        together(price, count, penalty * (squares_below + others) * heads_f, bound, || {
-            let longest = |(q, k)| if q == k { alone(q, k).max(square_alone(k)) } else { alone(q, k) };
-            tiles.map(longest).fold(0.0, f64::max)
+        together(price, count, penalty * card * f64::from(heads), alone(q_max, k_max), || {
+            tiles.map(|(q, k)| alone(q, k)).fold(0.0, f64::max)
         })
     }
 
@@ -177,7 +171,8 @@ impl Pricing {
             let price = self.pass(call.pass.pass());
             let square = is_square(call);
             let kernel = if square { &price.square } else { &price.bottom_right };
-            let card: f64 = call.q_len.iter().zip(&call.kv_len).map(|(q, k)| kernel.card.card_ns((*q).min(*k), *k)).sum();
+            let card: f64 =
+                call.q_len.iter().zip(&call.kv_len).map(|(q, k)| kernel.card.card_ns((*q).min(*k), *k)).sum();
             let sum = &mut logs[call.pass.pass() as usize][usize::from(square)];
             sum.0 += libm::log2((call.ns - price.overhead_ns) / (card * f64::from(call.q_heads)));
             sum.1 += 1;

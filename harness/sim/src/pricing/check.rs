@@ -38,9 +38,11 @@ impl Pricing {
     pub fn table_errors(&self) -> Vec<TableError> {
         let attention = &self.profile().attention;
         let mut errors = Vec::new();
-        for (table, rows) in
-            [("bottom_right", &attention.bottom_right), ("square", &attention.square), ("rectangle", &attention.rectangle)]
-        {
+        for (table, rows) in [
+            ("bottom_right", &attention.bottom_right),
+            ("square", &attention.square),
+            ("rectangle", &attention.rectangle),
+        ] {
             for &Single(pass, q_heads, kv_heads, q_len, kv_len, measured_ns) in rows {
                 let pass = pass.pass();
                 let predicted_ns = match (table, q_len == kv_len) {
@@ -49,7 +51,17 @@ impl Pricing {
                     _ => self.single_ns(pass, Mask::Causal, q_heads, q_len, kv_len),
                 };
                 let table = table.to_owned();
-                errors.push(TableError { table, pass, q_heads, kv_heads, q_len, kv_len, tiles: 1, measured_ns, predicted_ns });
+                errors.push(TableError {
+                    table,
+                    pass,
+                    q_heads,
+                    kv_heads,
+                    q_len,
+                    kv_len,
+                    tiles: 1,
+                    measured_ns,
+                    predicted_ns,
+                });
             }
         }
         for call in &attention.ragged {

@@ -11,7 +11,8 @@ pub(crate) struct LinkFit {
 impl LinkFit {
     /// Makes the points monotone (mean of the largest before and the smallest after); the first is the latency.
     pub(crate) fn new(link: &Link) -> Self {
-        let mut points: Vec<(f64, f64)> = link.points_bytes_ns.iter().map(|(bytes, ns)| (*bytes as f64, ns * 1e3)).collect();
+        let mut points: Vec<(f64, f64)> =
+            link.points_bytes_ns.iter().map(|(bytes, ns)| (*bytes as f64, ns * 1e3)).collect();
         let mut below: Vec<f64> = points.iter().map(|p| p.1).collect();
         let mut above = below.clone();
         for i in 1..below.len() {

@@ -14,7 +14,7 @@
 //! A causal call of squares alone uses the top-left mask and its table; if any tile has fewer rows than keys, the call is bottom-right and its
 //! squares cost what they cost there. Rows that see no key cost nothing. KV heads do not enter: the tables hold groups of 1 to 8.
 //!
-//! Errors of the built-in `h200` profile against its own rows are listed by [`Pricing::table_errors`] and bounded in `tests/pricing.rs`.
+//! Errors of the built-in `h200` profile against its own rows are listed by [`Pricing::table_errors`] and bounded in `tests/sim/pricing.rs`.
 
 mod card;
 mod check;

@@ -13,7 +13,9 @@ const SLICE: usize = NODES * NODES;
 pub(crate) fn interpolate<T>(points: &[(f64, T)], x: f64, value: impl Fn(&T) -> f64) -> Option<f64> {
     let after = points.partition_point(|(at, _)| *at <= x);
     let Some((right, right_value)) = points.get(after) else { return points.last().map(|(_, v)| value(v)) };
-    let Some((left, left_value)) = after.checked_sub(1).and_then(|i| points.get(i)) else { return Some(value(right_value)) };
+    let Some((left, left_value)) = after.checked_sub(1).and_then(|i| points.get(i)) else {
+        return Some(value(right_value));
+    };
     let (low, high) = (value(left_value), value(right_value));
     Some(low + (high - low) * ((x - left) / (right - left)))
 }

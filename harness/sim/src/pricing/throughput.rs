@@ -48,11 +48,9 @@ impl Throughput {
             (Kernel::Rectangle, _) | (Kernel::BottomRight, true) => 0.0,
             _ => 1.0,
         };
-        let mut fitted =
-            Self { skipped, pair_ns: 1.0, row_block_ns: 0.0, key_block_ns: 0.0, by_keys: [1.0; NODES] };
-        let blocks = |row: &Observation| {
-            f64::from(if backward { row.k } else { row.q }.div_ceil(BLOCK)) * f64::from(row.heads)
-        };
+        let mut fitted = Self { skipped, pair_ns: 1.0, row_block_ns: 0.0, key_block_ns: 0.0, by_keys: [1.0; NODES] };
+        let blocks =
+            |row: &Observation| f64::from(if backward { row.k } else { row.q }.div_ceil(BLOCK)) * f64::from(row.heads);
         let full = |row: &&Observation| blocks(row) >= FULL_BLOCKS * f64::from(sms);
         let mut chosen: Vec<&Observation> = rows.iter().filter(full).collect();
         if chosen.len() < 2 {
@@ -124,5 +122,4 @@ impl Throughput {
             + f64::from(q.div_ceil(BLOCK)) * self.row_block_ns
             + f64::from(k.div_ceil(BLOCK)) * self.key_block_ns
     }
-
 }

@@ -104,17 +104,32 @@ impl Profile {
         let call = |key: &str, heads: (u32, u32), q: &[u32], k: &[u32], ns: f64, floor: f64| {
             let seen = format!("{heads:?} heads, {} tiles, {ns} ns", q.len());
             let sizes = q.iter().chain(k).all(|n| (1..=1 << 26).contains(n)) && !q.is_empty() && q.len() == k.len();
-            require(sizes, file, key, &seen, "rows and keys must be between 1 and 2^26, as many of the one as of the other")?;
+            require(
+                sizes,
+                file,
+                key,
+                &seen,
+                "rows and keys must be between 1 and 2^26, as many of the one as of the other",
+            )?;
             let grouped = heads.1 > 0 && heads.0.is_multiple_of(heads.1) && (1..=1024).contains(&heads.0);
             require(grouped, file, key, &seen, "KV heads must divide between 1 and 1024 query heads")?;
-            require(ns > floor && ns <= HOUR_NS, file, key, &seen, "must take longer than the launch overhead, at most an hour")
+            require(
+                ns > floor && ns <= HOUR_NS,
+                file,
+                key,
+                &seen,
+                "must take longer than the launch overhead, at most an hour",
+            )
         };
         let floor = |pass: super::TablePass| match pass {
             super::TablePass::Forward => overhead.forward,
             super::TablePass::Backward => overhead.backward,
         };
-        let tables =
-            [("bottom_right", &attention.bottom_right), ("square", &attention.square), ("rectangle", &attention.rectangle)];
+        let tables = [
+            ("bottom_right", &attention.bottom_right),
+            ("square", &attention.square),
+            ("rectangle", &attention.rectangle),
+        ];
         for (name, rows) in tables {
             for (index, &Single(pass, q_heads, kv_heads, q, k, ns)) in rows.iter().enumerate() {
                 let key = format!("attention.{name}[{index}]");
@@ -125,12 +140,19 @@ impl Profile {
                     "bottom_right" => q <= k,
                     _ => true,
                 };
-                require(fits, file, key, shape, "a square has as many rows as keys, a bottom-right tile no more rows than keys")?;
+                require(
+                    fits,
+                    file,
+                    key,
+                    shape,
+                    "a square has as many rows as keys, a bottom-right tile no more rows than keys",
+                )?;
             }
             for pass in [super::TablePass::Forward, super::TablePass::Backward] {
                 let count = rows.iter().filter(|row| row.0 == pass).count();
                 let key = format!("attention.{name}");
-                let seen = format!("{count} rows of pass {}", if pass == super::TablePass::Forward { "fwd" } else { "bwd" });
+                let seen =
+                    format!("{count} rows of pass {}", if pass == super::TablePass::Forward { "fwd" } else { "bwd" });
                 require(count >= 2, file, key, seen, "at least 2 are needed")?;
             }
         }

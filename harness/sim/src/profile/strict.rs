@@ -12,7 +12,8 @@ pub(crate) fn nearest_name<'a>(name: &str, known: impl IntoIterator<Item = &'a s
 
 /// serde's message with the nearest key offered where a key is unknown.
 fn offer_nearest(message: &str) -> String {
-    let Some(rest) = message.strip_prefix("unknown field `").or_else(|| message.strip_prefix("unknown variant `")) else {
+    let Some(rest) = message.strip_prefix("unknown field `").or_else(|| message.strip_prefix("unknown variant `"))
+    else {
         return message.to_owned();
     };
     let mut quoted = rest.split('`').step_by(2);

@@ -26,7 +26,9 @@ impl FromStr for Bandwidth {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refuse = || format!("\"{text}\" is not a bandwidth; write a number and a unit, such as \"400 Gb/s\" or \"388 GB/s\"");
+        let refuse = || {
+            format!("\"{text}\" is not a bandwidth; write a number and a unit, such as \"400 Gb/s\" or \"388 GB/s\"")
+        };
         let trimmed = text.trim();
         let split = trimmed.find(|c: char| !(c.is_ascii_digit() || c == '.')).ok_or_else(refuse)?;
         let (number, unit) = trimmed.split_at(split);

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 pub use cell::{Cell, CellId};
 pub use host::{Host, collect_environment};
 pub use load::{CellRecord, CellStatus, RunData};
-pub(crate) use manifest::{Checksums, FileSum, file_sum};
+pub(crate) use manifest::{Checksums, file_sum};
 pub use manifest::{GitState, Invocation, Manifest, RunInputs, RunStatus, SCHEMA_VERSION};
 pub use open::{OpenOptions, Opened};
 pub use work::{Run, Timings};

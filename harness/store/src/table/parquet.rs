@@ -7,15 +7,13 @@ use std::sync::Once;
 use polars_core::prelude::{DataFrame, DataType, IntoColumn, NamedFrom, Series};
 use polars_io::SerReader;
 use polars_io::parquet::read::{ParallelStrategy, ParquetReader};
-use polars_io::parquet::write::{BatchedWriter, ParquetCompression, ParquetWriter, ZstdLevel};
+use polars_io::parquet::write::{BatchedWriter, ParquetCompression, ParquetWriter};
 
 use super::{Column, ColumnType, StrColumn, Table};
 use crate::{StoreError, durable};
 
 /// Rows of every row group but the last: fixed, so that equal content has equal bytes however it was put together.
 const ROW_GROUP: usize = 1 << 17;
-/// Compression level, fixed for the same reason.
-const ZSTD_LEVEL: i32 = 3;
 /// Largest Parquet file that is read.
 const MAX_FILE_BYTES: u64 = 1 << 36;
 
@@ -35,10 +33,9 @@ impl<W: Write + Send> TableWriter<W> {
         if schema.is_empty() {
             return Err(StoreError::Table("a table without columns cannot be written".to_owned()));
         }
-        let level = ZstdLevel::try_new(ZSTD_LEVEL).map_err(failed)?;
         let frame = to_frame(&pending)?;
         let writer = ParquetWriter::new(to)
-            .with_compression(ParquetCompression::Zstd(Some(level)))
+            .with_compression(ParquetCompression::Zstd(None))
             .batched(frame.schema())
             .map_err(failed)?;
         Ok(Self { writer, pending })
@@ -180,8 +177,8 @@ fn from_frame(frame: &DataFrame) -> Result<Table, String> {
             DataType::UInt32 => Column::U32(series.u32().map_err(text)?.into_no_null_iter().collect()),
             DataType::UInt64 => Column::U64(series.u64().map_err(text)?.into_no_null_iter().collect()),
             DataType::Float64 => Column::F64(series.f64().map_err(text)?.into_no_null_iter().collect()),
-            DataType::Boolean => Column::Bool(series.bool().map_err(text)?.into_no_null_iter().collect()),
-            DataType::String => Column::Str(series.str().map_err(text)?.into_no_null_iter().collect::<StrColumn>()),
+            DataType::Boolean => Column::Bool(series.bool().map_err(text)?.iter().flatten().collect()),
+            DataType::String => Column::Str(series.str().map_err(text)?.iter().flatten().collect::<StrColumn>()),
             other => return Err(format!("column {name} is {other}; tables hold u32, u64, f64, strings and flags")),
         };
         table.add(name, values).map_err(|e| e.to_string())?;

@@ -156,6 +156,8 @@ struct Stretch {
 #[derive(Default)]
 struct Scratch {
     stretches: Vec<Stretch>,
+    away: Vec<Stretch>,
+    at_home: Vec<Stretch>,
     active: Vec<Stretch>,
 }
 
@@ -192,7 +194,6 @@ fn stretches(view: &View<'_>, rank: u32, kind: Kind, group: &[Event], out: &mut 
         }
     }
     split_by_stride(out);
-    out.sort_unstable();
 }
 
 /// Where rows of one sequence come with several strides, all are expressed in the largest one.
@@ -235,8 +236,51 @@ fn conserved(
     scratch: &mut Scratch,
 ) -> Result<(), PlanError> {
     stretches(view, rank, kind, group, &mut scratch.stretches);
-    let Scratch { stretches, active } = scratch;
-    let mut rest = stretches.as_slice();
+    let Scratch { stretches, away, at_home, active } = scratch;
+    let fail = |s: &Stretch, start: u32, end: u32, what: String| {
+        let (stride, class) = s.class;
+        let rows = Rows { start: start * stride + class, len: end - start, stride };
+        view.error(format!(
+            "rank {rank}: {} of sequence {}, {}, {}: {what}",
+            kind.name(),
+            s.seq,
+            rows_text(rows),
+            heads_text(heads)
+        ))
+    };
+    // What is home stays there: only rounded values must be alone, and nothing may leave. The rest is swept below.
+    let rounds = group.iter().any(Event::is_rounded);
+    away.clear();
+    at_home.clear();
+    for stretch in stretches.iter() {
+        let mut row = stretch.start;
+        while row < stretch.end {
+            let mut until = stretch.end;
+            let home = home_until(homes, stretch, row, &mut until);
+            let piece = Stretch { start: row, end: until, ..*stretch };
+            let event = &group[stretch.event as usize];
+            if !home {
+                away.push(piece);
+            } else if event.departs() {
+                let what = format!("{} takes away what is already home", event.describe());
+                return Err(fail(stretch, row, until, what));
+            } else if rounds {
+                at_home.push(piece);
+            }
+            row = until;
+        }
+    }
+    at_home.sort_unstable();
+    for pair in at_home.windows(2) {
+        let meet = (pair[0].seq, pair[0].class) == (pair[1].seq, pair[1].class) && pair[1].start < pair[0].end;
+        let rounded = pair.iter().map(|s| &group[s.event as usize]).find(|e| e.is_rounded());
+        if let Some(event) = rounded.filter(|_| meet) {
+            let what = format!("{} brings a partial sum in bf16; partial sums travel in f32", event.describe());
+            return Err(fail(&pair[1], pair[1].start, pair[0].end.min(pair[1].end), what));
+        }
+    }
+    away.sort_unstable();
+    let mut rest = away.as_slice();
     while let Some(first) = rest.first() {
         let count = rest.partition_point(|s| (s.seq, s.class) <= (first.seq, first.class));
         let (lane, later) = rest.split_at(count);
@@ -256,28 +300,36 @@ fn conserved(
                 }
                 continue;
             }
-            let mut until = active.iter().map(|s| s.end).chain(next.peek().map(|s| s.start)).min().unwrap_or(row + 1);
-            let (stride, class) = first.class;
-            let home = home_until(homes, first.seq, row * stride + class, stride, &mut until, row);
-            let rows = Rows { start: row * stride + class, len: until - row, stride };
-            interval(view, rank, kind, group, active, home).map_err(|what| {
-                view.error(format!(
-                    "rank {rank}: {} of sequence {}, {}, {}: {what}",
-                    kind.name(),
-                    first.seq,
-                    rows_text(rows),
-                    heads_text(heads)
-                ))
-            })?;
+            let until = active.iter().map(|s| s.end).chain(next.peek().map(|s| s.start)).min().unwrap_or(row + 1);
+            if !plainly_leaves(view, rank, group, active) {
+                interval(view, rank, kind, group, active).map_err(|what| fail(first, row, until, what))?;
+            }
             row = until;
         }
     }
     Ok(())
 }
 
-/// Whether the rank is home of `row`; cuts `until` (in class indices) where that changes.
-fn home_until(homes: &[Run], seq: u32, row: u32, stride: u32, until: &mut u32, index: u32) -> bool {
-    let mut here = false;
+/// The usual case, without allocation: one departure, after every contribution, that may carry a partial sum.
+fn plainly_leaves(view: &View<'_>, rank: u32, group: &[Event], active: &[Stretch]) -> bool {
+    let mut departure = None;
+    let mut gains = 0;
+    for event in active.iter().map(|s| &group[s.event as usize]) {
+        match event.change {
+            Change::Departure { needs_all_keys: true, .. } | Change::Arrival { rounded: true, .. } => return false,
+            Change::Departure { .. } if departure.is_some() => return false,
+            Change::Departure { .. } => departure = Some(event.op),
+            _ => gains += 1,
+        }
+    }
+    let Some(departure) = departure.filter(|_| gains > 0) else { return false };
+    active.iter().map(|s| &group[s.event as usize]).all(|e| e.departs() || view.order.before(rank, e.op, departure))
+}
+
+/// Whether the rank is home of row `index` of the stretch's class; cuts `until` where that changes.
+fn home_until(homes: &[Run], stretch: &Stretch, index: u32, until: &mut u32) -> bool {
+    let (stride, class) = stretch.class;
+    let row = index * stride + class;
     let cut = |until: &mut u32, edge: u32| {
         // First index of the class at or after the edge.
         let at = index + edge.saturating_sub(row).div_ceil(stride);
@@ -285,15 +337,18 @@ fn home_until(homes: &[Run], seq: u32, row: u32, stride: u32, until: &mut u32, i
             *until = (*until).min(at);
         }
     };
-    for run in homes.iter().filter(|r| r.seq == seq) {
+    let mut here = false;
+    let first = homes.partition_point(|r| r.seq < stretch.seq);
+    for run in homes[first..].iter().take_while(|r| r.seq == stretch.seq) {
         let held = row >= run.rows.start && row < run.rows.end();
+        let edge = if held { run.rows.end() } else { run.rows.start };
         if run.rows.stride == 1 {
             here |= held;
-            cut(until, if held { run.rows.end() } else { run.rows.start });
+            cut(until, edge);
         } else if run.rows.stride == stride {
-            if run.rows.class() == row % stride {
+            if run.rows.class() == class {
                 here |= held;
-                cut(until, if held { run.rows.end() } else { run.rows.start });
+                cut(until, edge);
             }
         } else {
             here |= held && run.rows.class() == row % run.rows.stride;
@@ -303,36 +358,36 @@ fn home_until(homes: &[Run], seq: u32, row: u32, stride: u32, until: &mut u32, i
     here
 }
 
-fn interval(
-    view: &View<'_>,
-    rank: u32,
-    kind: Kind,
-    group: &[Event],
-    active: &[Stretch],
-    home: bool,
-) -> Result<(), String> {
-    let departs = |s: &&Stretch| matches!(group[s.event as usize].change, Change::Departure { .. });
-    let describe = |event: &Event| match event.change {
-        Change::Contribution(..) => format!("the launch at operation {}.{}", event.op.stream, event.op.index),
-        Change::Arrival { .. } => format!("the arrival at operation {}.{}", event.op.stream, event.op.index),
-        Change::Departure { .. } => format!("the departure at operation {}.{}", event.op.stream, event.op.index),
-    };
+impl Event {
+    fn departs(&self) -> bool {
+        matches!(self.change, Change::Departure { .. })
+    }
+
+    fn is_rounded(&self) -> bool {
+        matches!(self.change, Change::Arrival { rounded: true, .. })
+    }
+
+    fn describe(&self) -> String {
+        let what = match self.change {
+            Change::Contribution(..) => "launch",
+            Change::Arrival { .. } => "arrival",
+            Change::Departure { .. } => "departure",
+        };
+        format!("the {what} at operation {}.{}", self.op.stream, self.op.index)
+    }
+}
+
+fn interval(view: &View<'_>, rank: u32, kind: Kind, group: &[Event], active: &[Stretch]) -> Result<(), String> {
     let before = |a: &Event, b: &Event| view.order.before(rank, a.op, b.op);
-    let mut departures: Vec<&Event> = active.iter().filter(departs).map(|s| &group[s.event as usize]).collect();
+    let mut departures: Vec<&Event> = active.iter().map(|s| &group[s.event as usize]).filter(|e| e.departs()).collect();
     let gains: Vec<(&Event, bool)> =
-        active.iter().filter(|s| !departs(s)).map(|s| (&group[s.event as usize], s.all_keys)).collect();
+        active.iter().map(|s| (&group[s.event as usize], s.all_keys)).filter(|(e, _)| !e.departs()).collect();
     let rounded = gains.iter().find(|(g, _)| matches!(g.change, Change::Arrival { rounded: true, .. }));
     if let Some((arrival, _)) = rounded.filter(|_| gains.len() > 1) {
-        return Err(format!("{} brings a partial sum in bf16; partial sums travel in f32", describe(arrival)));
-    }
-    if home {
-        return match departures.first() {
-            Some(event) => Err(format!("{} takes away what is already home", describe(event))),
-            None => Ok(()),
-        };
+        return Err(format!("{} brings a partial sum in bf16; partial sums travel in f32", arrival.describe()));
     }
     if departures.is_empty() {
-        return Err(format!("a contribution is missing: what {} adds never leaves for home", describe(gains[0].0)));
+        return Err(format!("a contribution is missing: what {} adds never leaves for home", gains[0].0.describe()));
     }
     departures.sort_unstable_by_key(|d| view.order.position(rank, d.op));
     for (gain, _) in &gains {
@@ -340,11 +395,14 @@ fn interval(
         for departure in &departures {
             leaves |= before(gain, departure);
             if !before(gain, departure) && !before(departure, gain) {
-                return Err(format!("{} and {} are not ordered", describe(gain), describe(departure)));
+                return Err(format!("{} and {} are not ordered", gain.describe(), departure.describe()));
             }
         }
         if !leaves {
-            return Err(format!("a contribution is missing: what {} adds comes after every departure", describe(gain)));
+            return Err(format!(
+                "a contribution is missing: what {} adds comes after every departure",
+                gain.describe()
+            ));
         }
     }
     for (i, departure) in departures.iter().enumerate() {
@@ -353,7 +411,7 @@ fn interval(
         let Some((_, all_keys)) = taken.next() else {
             return Err(format!(
                 "{} takes a contribution that has already left or was never made",
-                describe(departure)
+                departure.describe()
             ));
         };
         let partial = !*all_keys || taken.next().is_some();
@@ -361,7 +419,7 @@ fn interval(
         {
             return Err(format!(
                 "{} sends O without LSE, or keeps it for the backward, although other keys are still missing",
-                describe(departure)
+                departure.describe()
             ));
         }
     }

@@ -24,10 +24,22 @@ struct Piece {
 
 type Launches = Vec<(Span, Mask)>;
 
-pub(super) fn check(view: &View<'_>) -> Result<(), PlanError> {
+/// Lists of launches that were found to cover everything, with the tiles that they refer to.
+#[derive(Default)]
+pub(super) struct Accepted<'a> {
+    tiles: &'a [Tile],
+    launches: Vec<Launches>,
+}
+
+pub(super) fn check<'a>(view: &View<'a>, accepted: &mut Accepted<'a>) -> Result<(), PlanError> {
+    let table = view.plan.pass(view.pass);
+    // The backward usually runs the very tiles of the forward.
+    if accepted.tiles != table.tiles {
+        *accepted = Accepted { tiles: &table.tiles, launches: Vec::new() };
+    }
     let mut by_heads: Vec<(HeadRange, Launches)> = Vec::new();
     let mut slots: HashMap<HeadRange, usize> = HashMap::new();
-    for streams in &view.plan.pass(view.pass).ranks {
+    for streams in &table.ranks {
         for op in streams.streams.iter().flatten() {
             if let Work::Launch(launch) = op.work {
                 let slot = *slots.entry(launch.q_heads).or_insert_with(|| {
@@ -42,17 +54,16 @@ pub(super) fn check(view: &View<'_>) -> Result<(), PlanError> {
     bounds.extend([0, view.plan.shape.q_heads]);
     bounds.sort_unstable();
     bounds.dedup();
-    let mut accepted: Vec<Launches> = Vec::new();
     for cut in bounds.windows(2) {
         let heads = HeadRange::new(cut[0], cut[1]);
         let mut launches: Launches =
             by_heads.iter().filter(|(h, _)| h.contains(heads)).flat_map(|(_, l)| l.iter().copied()).collect();
         launches.sort_unstable_by_key(|(span, mask)| (span.start, span.end, *mask));
-        if accepted.contains(&launches) {
+        if accepted.launches.contains(&launches) {
             continue;
         }
         covers(view, heads, &launches)?;
-        accepted.push(launches);
+        accepted.launches.push(launches);
     }
     Ok(())
 }

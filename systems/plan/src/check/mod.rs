@@ -13,7 +13,7 @@ mod operands;
 pub(crate) mod order;
 pub(crate) mod shape;
 
-use crate::{Facts, MoveIndices, Order, Pass, Plan, PlanError, RankSlabs, TensorSet};
+use crate::{Facts, MoveIndices, Operands, Order, Pass, Plan, PlanError, RankSlabs, TensorSet};
 
 /// What a plan may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,10 +23,12 @@ pub struct Limits {
 }
 
 /// What the checker learned about a plan that it accepts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Checked {
     /// Peak bytes a rank holds for the layer's attention, inputs, outputs and kept operands included.
     pub peak_bytes: Vec<u64>,
+    /// Where the operands of launches lie, forward and backward.
+    pub operands: [Operands; 2],
 }
 
 /// One pass with what the questions share.
@@ -86,11 +88,14 @@ pub fn check(plan: &Plan, limits: &Limits) -> Result<Checked, PlanError> {
 /// As [`check`].
 pub fn check_facts(plan: &Plan, facts: &Facts, limits: &Limits) -> Result<Checked, PlanError> {
     let mut meter = memory::Meter::new(plan);
-    for pass in [Pass::Forward, Pass::Backward] {
+    let mut accepted = coverage::Accepted::default();
+    let mut located = [Operands::default(), Operands::default()];
+    for (slot, pass) in [Pass::Forward, Pass::Backward].into_iter().enumerate() {
         let of_pass = facts.pass(pass);
         let view = View { plan, pass, indices: &of_pass.indices, slabs: &of_pass.slabs, order: &of_pass.order };
-        coverage::check(&view)?;
-        let uses = operands::check(&view)?;
+        coverage::check(&view, &mut accepted)?;
+        let (operands, uses) = operands::check(&view)?;
+        located[slot] = operands;
         accumulators::check(&view)?;
         meter.add(&view, &uses);
     }
@@ -103,5 +108,18 @@ pub fn check_facts(plan: &Plan, facts: &Facts, limits: &Limits) -> Result<Checke
         );
         return Err(PlanError { planner: plan.planner.clone(), pass: "memory", what });
     }
-    Ok(Checked { peak_bytes })
+    Ok(Checked { peak_bytes, operands: located })
+}
+
+/// Locates the operands of all launches without checking anything else, for plans that are trusted.
+///
+/// # Errors
+/// When an operand is not on its rank.
+pub fn locate(plan: &Plan, facts: &Facts) -> Result<[Operands; 2], PlanError> {
+    let of = |pass| {
+        let of_pass = facts.pass(pass);
+        let view = View { plan, pass, indices: &of_pass.indices, slabs: &of_pass.slabs, order: &of_pass.order };
+        operands::locate(&view)
+    };
+    Ok([of(Pass::Forward)?, of(Pass::Backward)?])
 }

@@ -1,8 +1,10 @@
 //! Every operand of a tile and of a transfer is on its rank, in one run of one slab, before it is used.
 
 use super::{View, heads_text, rows_text, tensors_text};
-use crate::facts::{candidates, operands};
-use crate::{CallMode, HeadRange, OpId, PlanError, Provider, Rows, TensorSet, Work};
+use std::sync::Arc;
+
+use crate::facts::{LaunchOperands, Operands, TileRows, candidates, operands};
+use crate::{CallMode, HeadRange, Launch, OpId, PlanError, Provider, Rows, Run, Span, TensorSet, Work};
 
 /// Position of the last operation that reads each slab of each rank; 0 when none does.
 pub(super) type LastUse = Vec<Vec<u32>>;
@@ -28,38 +30,100 @@ impl View<'_> {
     }
 }
 
-pub(super) fn check(view: &View<'_>) -> Result<LastUse, PlanError> {
+pub(super) fn check(view: &View<'_>) -> Result<(Operands, LastUse), PlanError> {
     let mut uses: LastUse = view.slabs.iter().map(|s| vec![0; s.slabs.len()]).collect();
-    launches(view, &mut uses)?;
+    let operands = launches(view, &mut uses)?;
     sends(view, &mut uses)?;
-    Ok(uses)
+    Ok((operands, uses))
 }
 
-fn launches(view: &View<'_>, uses: &mut LastUse) -> Result<(), PlanError> {
+/// Locates the operands of every launch.
+pub(crate) fn locate(view: &View<'_>) -> Result<Operands, PlanError> {
+    let mut uses: LastUse = view.slabs.iter().map(|s| vec![0; s.slabs.len()]).collect();
+    launches(view, &mut uses)
+}
+
+/// Launches on the same tiles whose slabs have the same runs find their rows at the same places.
+struct Memo {
+    tiles: Span,
+    runs: Vec<*const Run>,
+    rows: Arc<[TileRows]>,
+    used: Vec<u32>,
+}
+
+fn launches(view: &View<'_>, uses: &mut LastUse) -> Result<Operands, PlanError> {
     let table = view.plan.pass(view.pass);
+    let kinds = operands(view.pass);
+    let mut all = Operands { ranks: Vec::with_capacity(table.ranks.len()) };
     for (rank, streams) in table.ranks.iter().enumerate() {
         let slabs = &view.slabs[rank].slabs;
+        let mut memos: Vec<Memo> = Vec::new();
+        let mut of_rank = Vec::new();
         for (index, op) in streams.streams.first().into_iter().flatten().enumerate() {
             let Work::Launch(launch) = op.work else { continue };
             let id = OpId { stream: crate::COMPUTE, index: index as u32 };
-            let position = view.order.position(rank as u32, id);
-            for (tensors, keys) in operands(view.pass) {
+            let mut found = LaunchOperands::default();
+            let mut runs = Vec::new();
+            for (kind, (tensors, keys)) in kinds.iter().enumerate() {
                 let heads = if *keys { view.plan.shape.kv_of(launch.q_heads) } else { launch.q_heads };
-                let candidates = view.candidates(rank as u32, id, *tensors, heads);
-                for tile in &table.tiles[launch.tiles.range()] {
-                    let rows = if *keys { tile.k } else { tile.q };
-                    let found = candidates.iter().find(|i| slabs[**i].find_dense(tile.seq, rows).is_some());
-                    let Some(found) = found else {
-                        let user = format!("the launch at operation 0.{index}");
-                        return Err(view.missing(rank as u32, *tensors, heads, tile.seq, rows, &user));
-                    };
-                    let last = &mut uses[rank][*found];
-                    *last = (*last).max(position);
+                found.slabs[kind] = view.candidates(rank as u32, id, *tensors, heads);
+                runs.extend(found.slabs[kind].iter().map(|i| slabs[*i].runs.as_ptr()));
+                runs.push(std::ptr::null());
+            }
+            let memo = memos.iter().position(|m| m.tiles == launch.tiles && m.runs == runs);
+            let memo = match memo {
+                Some(memo) => memo,
+                None => {
+                    let user = format!("the launch at operation 0.{index}");
+                    let (rows, used) = rows(view, rank as u32, &launch, &found, &user)?;
+                    memos.push(Memo { tiles: launch.tiles, runs, rows, used });
+                    memos.len() - 1
+                }
+            };
+            found.rows = memos[memo].rows.clone();
+            let position = view.order.position(rank as u32, id);
+            for (kind, candidates) in found.slabs.iter().enumerate() {
+                for (candidate, slab) in candidates.iter().enumerate() {
+                    if memos[memo].used[kind] & (1 << candidate.min(31)) != 0 {
+                        uses[rank][*slab] = uses[rank][*slab].max(position);
+                    }
                 }
             }
+            of_rank.push(found);
+        }
+        all.ranks.push(of_rank);
+    }
+    Ok(all)
+}
+
+/// Places of the operands of every tile of a launch, with which candidates of each kind are read.
+fn rows(
+    view: &View<'_>,
+    rank: u32,
+    launch: &Launch,
+    found: &LaunchOperands,
+    user: &str,
+) -> Result<(Arc<[TileRows]>, Vec<u32>), PlanError> {
+    let slabs = &view.slabs[rank as usize].slabs;
+    let tiles = &view.plan.pass(view.pass).tiles[launch.tiles.range()];
+    let kinds = operands(view.pass);
+    let mut rows = vec![TileRows::default(); tiles.len()];
+    let mut used = vec![0u32; kinds.len()];
+    used.resize(found.slabs.len(), 0);
+    for (kind, (tensors, keys)) in kinds.iter().enumerate() {
+        for (tile, out) in tiles.iter().zip(&mut rows) {
+            let wanted = if *keys { tile.k } else { tile.q };
+            let mut places = found.slabs[kind].iter().enumerate();
+            let place = places.find_map(|(i, slab)| Some((i as u16, slabs[*slab].find_dense(tile.seq, wanted)?)));
+            let Some(place) = place else {
+                let heads = if *keys { view.plan.shape.kv_of(launch.q_heads) } else { launch.q_heads };
+                return Err(view.missing(rank, *tensors, heads, tile.seq, wanted, user));
+            };
+            used[kind] |= 1 << place.0.min(31);
+            out.at[kind] = place;
         }
     }
-    Ok(())
+    Ok((rows.into(), used))
 }
 
 fn sends(view: &View<'_>, uses: &mut LastUse) -> Result<(), PlanError> {

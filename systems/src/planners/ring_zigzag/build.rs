@@ -1,6 +1,6 @@
 use skewbench_plan::{
-    Accounting, COMPUTE, Call, CallMode, Dtype, Launch, Mask, Move, OpId, Part, PassPlan, Plan, Rows, Shard, Span,
-    TensorSet, Tile, Work,
+    Accounting, AttentionShape, COMPUTE, Call, CallMode, Dtype, Launch, Mask, Move, OpId, Part, PassPlan, Plan, Rows,
+    Shard, Span, TensorSet, Tile, Work,
 };
 
 use super::ENTRY;
@@ -15,12 +15,12 @@ const FOLLOW: u8 = 2;
 /// Builds the plan of a ring over zigzag shards.
 pub(super) fn build(group: CpGroup, shards: Shards) -> Plan {
     let ring = Ring::new(&group, shards);
-    let (forward, backward) = (ring.forward(), ring.backward());
-    let busy = forward.ranks.iter().filter(|r| r.streams.first().is_some_and(|ops| !ops.is_empty())).count();
     let entry: Vec<Shard> = (0u32..)
         .zip(&ring.shards.rows)
         .flat_map(|(rank, rows)| rows.iter().map(move |&rows| Shard { rank, seq: 0, rows }))
         .collect();
+    let (forward, backward) = ring.passes();
+    let busy = forward.ranks.iter().filter(|r| r.streams.first().is_some_and(|ops| !ops.is_empty())).count();
     Plan {
         planner: ENTRY.name.to_owned(),
         shape: group.shape,
@@ -43,46 +43,52 @@ struct StepTiles {
 
 struct Ring {
     cp: u32,
-    shape: skewbench_plan::AttentionShape,
+    shape: AttentionShape,
     shards: Shards,
     tiles: Vec<Tile>,
     /// `steps[step * cp + rank]`.
     steps: Vec<StepTiles>,
-    /// Moves of keys and values for steps 1, 2, ..., one span a step.
-    rotate: Vec<Move>,
-    rotate_spans: Vec<Span>,
-    /// Moves of dK and dV after steps 1, 2, ..., one span a step, empty where nobody has contributed.
-    follow: Vec<Move>,
-    follow_spans: Vec<Span>,
+    /// Moves of keys and values for steps 1, 2, ..., one span a step, then those of dK and dV.
+    moves: Vec<Move>,
+    rotate: Vec<Span>,
+    /// dK and dV after steps 1, 2, ..., one span a step, empty where nobody has contributed.
+    follow: Vec<Span>,
 }
 
 impl Ring {
     fn new(group: &CpGroup, shards: Shards) -> Self {
         let cp = group.cp;
-        let moves: usize = shards.rows.iter().map(Vec::len).sum::<usize>() * (cp as usize - 1);
+        let rotated: usize = shards.rows.iter().map(Vec::len).sum::<usize>() * (cp as usize - 1);
         let mut ring = Self {
             cp,
             shape: group.shape,
             tiles: Vec::with_capacity(shards.tiles(group.documents().len())),
-            steps: Vec::with_capacity((cp * cp) as usize),
-            rotate: Vec::with_capacity(moves),
-            rotate_spans: Vec::new(),
-            follow: Vec::with_capacity(moves),
-            follow_spans: Vec::new(),
+            steps: Vec::with_capacity(cp as usize * cp as usize),
+            moves: Vec::with_capacity(2 * rotated),
+            rotate: Vec::with_capacity(cp as usize),
+            follow: Vec::with_capacity(cp as usize),
             shards,
         };
+        for step in 1..cp {
+            ring.rotate.push(span(&mut ring.moves, |moves| {
+                for (origin, rows) in (0u32..).zip(&ring.shards.rows) {
+                    let (from, to) = ((origin + step - 1) % cp, (origin + step) % cp);
+                    moves.extend(rows.iter().map(|&rows| Move { from, to, seq: 0, rows }));
+                }
+            }));
+        }
         let mut causal = Vec::new();
         let mut reached: Vec<Vec<[bool; 2]>> = ring.shards.held.iter().map(|h| vec![[false; 2]; h.len()]).collect();
         for step in 0..cp {
             for rank in 0..cp {
                 let origin = ring.origin(rank, step);
+                let held = &ring.shards.held;
+                let (queries, keys) = (&held[rank as usize], &held[origin as usize]);
                 let full = span(&mut ring.tiles, |tiles| {
-                    let shards = &ring.shards;
-                    let (queries, keys) = (&shards.held[rank as usize], &shards.held[origin as usize]);
                     attend(queries, keys, tiles, &mut reached[origin as usize]);
                 });
                 if step == 0 {
-                    diagonal(&ring.shards.held[rank as usize], &mut causal);
+                    diagonal(queries, &mut causal);
                 }
                 let causal = span(&mut ring.tiles, |tiles| tiles.append(&mut causal));
                 ring.steps.push(StepTiles { full, causal });
@@ -92,15 +98,8 @@ impl Ring {
                 reached.iter_mut().for_each(|r| r.fill([false; 2]));
                 continue;
             }
-            let Self { rotate, rotate_spans, follow, follow_spans, shards, .. } = &mut ring;
-            rotate_spans.push(span(rotate, |moves| {
-                for (origin, rows) in (0u32..).zip(&shards.rows) {
-                    let (from, to) = ((origin + step - 1) % cp, (origin + step) % cp);
-                    moves.extend(rows.iter().map(|&rows| Move { from, to, seq: 0, rows }));
-                }
-            }));
-            follow_spans.push(span(follow, |moves| {
-                for (origin, (held, reached)) in (0u32..).zip(shards.held.iter().zip(&reached)) {
+            ring.follow.push(span(&mut ring.moves, |moves| {
+                for (origin, (held, reached)) in (0u32..).zip(ring.shards.held.iter().zip(&reached)) {
                     pass_on(held, reached, ((origin + step) % cp, (origin + step + 1) % cp), moves);
                 }
             }));
@@ -117,22 +116,16 @@ impl Ring {
         !self.shards.rows[rank as usize].is_empty()
     }
 
-    fn forward(&self) -> PassPlan {
-        let mut pass = PassPlan::new(self.cp);
-        pass.tiles = self.tiles.clone();
-        pass.moves = self.rotate.clone();
-        self.steps(&mut pass, |_, _, _| {});
-        pass
-    }
-
-    fn backward(&self) -> PassPlan {
-        let mut pass = PassPlan::new(self.cp);
-        pass.tiles = self.tiles.clone();
-        pass.moves = Vec::with_capacity(self.rotate.len() + self.follow.len());
-        pass.moves.extend_from_slice(&self.rotate);
-        pass.moves.extend_from_slice(&self.follow);
-        self.steps(&mut pass, |ring, pass, at| ring.follow_step(pass, at));
-        pass
+    fn passes(self) -> (PassPlan, PassPlan) {
+        let (mut forward, mut backward) = (PassPlan::new(self.cp), PassPlan::new(self.cp));
+        self.steps(&mut forward, |_, _, _| {});
+        self.steps(&mut backward, Self::follow_step);
+        let rotated = self.rotate.last().map_or(0, |span| span.end as usize);
+        forward.moves.extend_from_slice(self.moves.get(..rotated).unwrap_or_default());
+        backward.moves = self.moves;
+        backward.tiles.clone_from(&self.tiles);
+        forward.tiles = self.tiles;
+        (forward, backward)
     }
 
     /// All steps of a pass; `after` appends what follows the launches of a step.
@@ -160,7 +153,7 @@ impl Ring {
 
     /// Posts the call that brings the keys of `step` and returns where each rank waits for it.
     fn rotate_step(&self, pass: &mut PassPlan, step: u32, free: &[Option<OpId>]) -> Vec<Option<OpId>> {
-        let Some(&moves) = step.checked_sub(1).and_then(|s| self.rotate_spans.get(s as usize)) else {
+        let Some(&moves) = step.checked_sub(1).and_then(|s| self.rotate.get(s as usize)) else {
             return Vec::new();
         };
         if moves.is_empty() {
@@ -180,19 +173,17 @@ impl Ring {
 
     /// Posts the call that passes dK and dV on after a step.
     fn follow_step(&self, pass: &mut PassPlan, progress: &Progress) {
-        let Some(&moves) = progress.step.checked_sub(1).and_then(|s| self.follow_spans.get(s as usize)) else {
+        let Some(&moves) = progress.step.checked_sub(1).and_then(|s| self.follow.get(s as usize)) else {
             return;
         };
         if moves.is_empty() {
             return;
         }
         let mut takes_part = vec![false; self.cp as usize];
-        for mv in &self.follow[moves.range()] {
+        for mv in &self.moves[moves.range()] {
             takes_part[mv.from as usize] = true;
             takes_part[mv.to as usize] = true;
         }
-        let offset = self.rotate.len() as u32;
-        let moves = Span { start: moves.start + offset, end: moves.end + offset };
         let call = pass.calls.len() as u32;
         pass.calls.push(self.call(CallMode::Accumulate, Dtype::F32, TensorSet::DKV, moves));
         for (rank, _) in takes_part.into_iter().enumerate().filter(|(_, takes_part)| *takes_part) {
@@ -223,15 +214,18 @@ fn span<T>(table: &mut Vec<T>, fill: impl FnOnce(&mut Vec<T>)) -> Span {
 
 /// Tiles of query ranges on key ranges that lie wholly before them in their document; marks the key ranges that are read.
 fn attend(queries: &[Held], keys: &[Held], tiles: &mut Vec<Tile>, reached: &mut [[bool; 2]]) {
-    let mut keys = keys.iter().zip(reached).peekable();
+    let mut at = 0;
     for query in queries {
-        while keys.next_if(|(key, _)| key.document < query.document).is_some() {}
-        let Some((key, reached)) = keys.next_if(|(key, _)| key.document == query.document) else { continue };
+        while keys.get(at).is_some_and(|key| key.document < query.document) {
+            at += 1;
+        }
+        let Some(key) = keys.get(at).filter(|key| key.document == query.document) else { continue };
         for (_, (start, end)) in query.ranges() {
+            let q = Rows::range(start, end);
             for (i, (first, past)) in key.ranges() {
                 if past <= start {
-                    tiles.push(Tile { seq: 0, q: Rows::range(start, end), k: Rows::range(first, past) });
-                    reached[i] = true;
+                    tiles.push(Tile { seq: 0, q, k: Rows::range(first, past) });
+                    reached[at][i] = true;
                 }
             }
         }
