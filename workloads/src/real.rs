@@ -3,11 +3,11 @@
 use std::io::Cursor;
 use std::sync::LazyLock;
 
-use polars_core::prelude::DataFrame;
-use polars_io::SerReader;
-use polars_io::parquet::read::ParquetReader;
+use polars_core::error::PolarsResult;
+use polars_core::prelude::DataType;
 
 use crate::error::WorkloadError;
+use crate::import::parquet;
 use crate::source::{LengthSource, Lengths, Pool, document_share};
 
 static PARQUET: &[u8] = include_bytes!("../data/real_lengths.parquet");
@@ -20,15 +20,14 @@ struct Rows {
     groups: Vec<u64>,
 }
 
-static ROWS: LazyLock<Result<Rows, String>> = LazyLock::new(|| {
-    let columns = Some(vec!["kind".to_owned(), "tokens".to_owned()]);
-    let frame = ParquetReader::new(Cursor::new(PARQUET)).with_columns(columns).finish();
-    frame.and_then(|frame| rows(&frame)).map_err(|e| e.to_string())
-});
+static ROWS: LazyLock<Result<Rows, String>> = LazyLock::new(|| rows().map_err(|e| e.to_string()));
 
-fn rows(frame: &DataFrame) -> polars_core::error::PolarsResult<Rows> {
+fn rows() -> PolarsResult<Rows> {
+    let mut reader = Cursor::new(PARQUET);
+    let metadata = parquet::open(&mut reader)?;
+    let frame = parquet::rows_of(&mut reader, &metadata, &["kind", "tokens"], 0, metadata.num_rows)?;
     let kinds = frame.column("kind")?.str()?;
-    let tokens = frame.column("tokens")?.cast(&polars_core::prelude::DataType::UInt64)?;
+    let tokens = frame.column("tokens")?.cast(&DataType::UInt64)?;
     let mut rows = Rows { files: Vec::new(), groups: Vec::new() };
     for (kind, tokens) in kinds.iter().zip(tokens.u64()?.iter()) {
         match (kind, tokens) {

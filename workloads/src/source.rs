@@ -402,7 +402,7 @@ mod tests {
             LengthSource::list((1..2000).collect()).unwrap(),
         ];
         for source in &sources {
-            let lengths = sample(source, 400_000);
+            let lengths = sample(source, 1_000_000);
             for cap in [1000u32, 262_144] {
                 let (is, formula) = (mean(&lengths, u64::from(cap)), source.mean_tokens(cap));
                 assert!((is / formula - 1.0).abs() < 0.015, "{source:?}: {is} against {formula}");

@@ -40,6 +40,8 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn jsonl(input in prop_oneof![bytes(), damaged(b"{\"tokens\": [1, 2.5e3], \"a\": {}}\n{\"tokens\": -1}\n".to_vec())]) {
         fuzz_bodies::jsonl(&input);

@@ -408,18 +408,16 @@ impl<'a> RankLowering<'a> {
     fn exchange(&self, program: &PassProgram, call: u32, out: &mut Vec<Instr>) {
         let transfer = &program.calls[call as usize];
         let rows = |part: &TransferPart| program.routes[part.routes as usize].rows[self.rank as usize];
-        if transfer.mode == CallMode::Copy {
-            let pack: u64 = transfer
-                .parts
-                .iter()
-                .map(|part| {
-                    let gathers = self.slices_heads(part);
-                    (rows(part).local + if gathers { rows(part).sent } else { 0 }) * part.row_bytes
-                })
-                .sum();
-            if pack > 0 {
-                out.push(instr(InstrKind::Pack { call, bytes: pack }));
-            }
+        let pack: u64 = transfer
+            .parts
+            .iter()
+            .map(|part| {
+                let gathers = transfer.mode == CallMode::Copy && self.slices_heads(part);
+                (rows(part).local + if gathers { rows(part).sent } else { 0 }) * part.row_bytes
+            })
+            .sum();
+        if pack > 0 {
+            out.push(instr(InstrKind::Pack { call, bytes: pack }));
         }
         out.push(instr(InstrKind::Transfer { call }));
         if transfer.mode == CallMode::Accumulate && transfer.dtype == Dtype::F32 {

@@ -61,7 +61,7 @@ pub(crate) fn read_table(
         .find_map(|field| headers.iter().position(|h| h == field))
         .ok_or_else(|| ImportError::line(file, 1, missing("column", &fields, &headers)))?;
     let mut record = csv::ByteRecord::new();
-    let mut at = table.position().byte();
+    let mut at = 0;
     while table.read_byte_record(&mut record).map_err(|e| bad_table(file, &e))? {
         let here = table.position().byte();
         intake.bytes(here - at);

@@ -8,7 +8,7 @@ mod length;
 mod npy;
 mod options;
 mod output;
-mod parquet;
+pub(crate) mod parquet;
 mod run;
 mod text;
 mod tokens;

@@ -1,10 +1,13 @@
 use std::io::SeekFrom;
 use std::path::Path;
+use std::sync::Arc;
 
-use polars_core::prelude::{Column, DataType};
+use polars_core::error::PolarsResult;
+use polars_core::prelude::{Column, DataFrame, DataType};
 use polars_io::SerReader;
 use polars_io::mmap::MmapBytesReader;
-use polars_io::parquet::read::{ParallelStrategy, ParquetReader};
+use polars_io::parquet::metadata::FileMetadataRef;
+use polars_io::parquet::read::{ParallelStrategy, ParquetReader, infer_schema};
 
 use super::error::ImportError;
 use super::intake::Intake;
@@ -24,9 +27,9 @@ pub(crate) fn read(
 ) -> Result<(), ImportError> {
     let size = check_ends(&mut reader, file)?;
     let (metadata, names) = guard(file, || {
-        let mut parquet = ParquetReader::new(&mut reader);
-        let names: Vec<String> = parquet.schema()?.iter_names().map(ToString::to_string).collect();
-        Ok((parquet.get_metadata()?.clone(), names))
+        let metadata = open(&mut reader)?;
+        let names: Vec<String> = infer_schema(&metadata)?.iter_names().map(ToString::to_string).collect();
+        Ok((metadata, names))
     })?;
     let fields = options.fields();
     let field = fields
@@ -46,14 +49,7 @@ pub(crate) fn read(
             }
         }
         let count = ROWS.min(group_end - first).min(rows - first);
-        let frame = guard(file, || {
-            let mut parquet = ParquetReader::new(&mut reader)
-                .with_slice(Some((first, count)))
-                .with_columns(Some(vec![(*field).to_owned()]))
-                .read_parallel(ParallelStrategy::None);
-            parquet.set_metadata(metadata.clone());
-            parquet.finish()
-        })?;
+        let frame = guard(file, || rows_of(&mut reader, &metadata, &[field], first, count))?;
         let column = frame.column(field).map_err(|e| bad(file, &e.to_string()))?;
         if column.len() != count {
             return Err(bad(file, &format!("rows {} to {} cannot be read", first + 1, first + count)));
@@ -63,6 +59,30 @@ pub(crate) fn read(
         intake.bytes((size as f64 * count as f64 / rows as f64) as u64);
     }
     Ok(())
+}
+
+/// Metadata of the file, its key-value pairs left out. Among them is the Arrow schema of the writer, which asks for
+/// types, dictionaries above all, that this build of the decoder does not have; Parquet's own types say enough.
+pub(crate) fn open(reader: &mut impl MmapBytesReader) -> PolarsResult<FileMetadataRef> {
+    let mut metadata = ParquetReader::new(reader).get_metadata()?.as_ref().clone();
+    metadata.key_value_metadata = None;
+    Ok(Arc::new(metadata))
+}
+
+/// `count` rows of these columns.
+pub(crate) fn rows_of(
+    reader: &mut impl MmapBytesReader,
+    metadata: &FileMetadataRef,
+    columns: &[&str],
+    first: usize,
+    count: usize,
+) -> PolarsResult<DataFrame> {
+    let mut parquet = ParquetReader::new(reader)
+        .with_slice(Some((first, count)))
+        .with_columns(Some(columns.iter().map(ToString::to_string).collect()))
+        .read_parallel(ParallelStrategy::None);
+    parquet.set_metadata(metadata.clone());
+    parquet.finish()
 }
 
 fn bad(file: &Path, why: &str) -> ImportError {
@@ -93,7 +113,7 @@ fn check_ends(reader: &mut impl MmapBytesReader, file: &Path) -> Result<u64, Imp
 }
 
 /// Runs the decoder. It trusts metadata in places: a damaged file may make it panic instead of returning an error.
-fn guard<T>(file: &Path, decode: impl FnOnce() -> polars_core::error::PolarsResult<T>) -> Result<T, ImportError> {
+fn guard<T>(file: &Path, decode: impl FnOnce() -> PolarsResult<T>) -> Result<T, ImportError> {
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)) {
         Ok(result) => result.map_err(|e| bad(file, &e.to_string())),
         Err(_) => Err(bad(file, "it is damaged")),

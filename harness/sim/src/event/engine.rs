@@ -4,9 +4,9 @@ use skewbench_exec::InstrKind;
 use skewbench_plan::COMPUTE;
 
 use super::{
-    calls::{Calls, Post},
+    calls::{Calls, Incident, Progress},
     costs::Priced,
-    links::Links,
+    links::{Links, PartRate},
     times::TraceEvent,
 };
 use crate::SimError;
@@ -80,7 +80,7 @@ pub(super) struct Engine<'a, 'p> {
     mode: Mode,
     /// Prolongation of a compute kernel per picosecond of traffic under it.
     slowdown: f64,
-    posts: Vec<Post>,
+    posts: Vec<Progress>,
     streams: Vec<StreamState>,
     ranks: Vec<RankState>,
     events: BinaryHeap<Reverse<(u64, u64)>>,
@@ -107,7 +107,7 @@ impl<'a, 'p> Engine<'a, 'p> {
             links,
             mode,
             slowdown: 1.0 / compute_rate - 1.0,
-            posts: calls.posts.clone(),
+            posts: calls.fresh.clone(),
             streams: vec![StreamState::default(); priced.streams.len()],
             ranks: vec![RankState::default(); priced.launch_ps.len()],
             events: BinaryHeap::new(),
@@ -223,61 +223,78 @@ impl<'a, 'p> Engine<'a, 'p> {
 
     /// Posts a call and releases the flows whose other end is posted.
     fn post(&mut self, call: u32, rank: u32, now: u64) -> Result<(), SimError> {
-        let slot = self.calls.slot(call, rank);
+        let (program, calls) = (self.priced.program, self.calls);
+        let origin = calls.origin(call);
+        let slot = origin.wrapping_add(rank as usize);
         self.posts[slot].posted = true;
-        if self.posts[slot].remaining == 0 {
-            let Post { stream, index, .. } = self.posts[slot];
-            return self.push(now, stream as usize, index);
-        }
-        let program = self.priced.program;
-        let calls = self.calls;
+        let (mut last_end, mut released) = (now, 0);
         for part in &program.calls[call as usize].parts {
-            let flows = &program.routes[part.routes as usize].flows;
-            for &flow in calls.routes[part.routes as usize].incident(rank) {
-                let flow = flows[flow as usize];
-                let peer = if flow.from == rank { flow.to } else { flow.from };
-                let peer_slot = calls.slot(call, peer);
+            let rate = self.links.part(part.row_bytes);
+            let own_busy = if self.mode == Mode::Everything { self.compute_until(rank, now) } else { 0 };
+            for flow in calls.routes[part.routes as usize].incident(rank) {
+                let peer_slot = origin.wrapping_add(flow.peer as usize);
                 if !self.posts[peer_slot].posted {
                     continue;
                 }
-                let slots = if flow.from == rank { [slot, peer_slot] } else { [peer_slot, slot] };
-                let bytes = flow.rows.saturating_mul(part.row_bytes);
-                let end = self.release(now, [flow.from, flow.to], slots, bytes);
-                for at in slots {
-                    let post = &mut self.posts[at];
-                    post.remaining -= 1;
-                    post.end = post.end.max(end);
-                    if post.remaining == 0 {
-                        let Post { stream, index, end, .. } = *post;
-                        self.push(end.max(now), stream as usize, index)?;
-                    }
+                let end = self.release(now, (rank, own_busy), flow, [slot, peer_slot], rate);
+                last_end = last_end.max(end);
+                released += 1;
+                let peer = &mut self.posts[peer_slot];
+                peer.remaining -= 1;
+                peer.end = peer.end.max(end);
+                if peer.remaining == 0 {
+                    self.end_call(peer_slot)?;
                 }
             }
         }
-        Ok(())
+        if released > 0 {
+            self.ranks[rank as usize].traffic.add(now, last_end);
+        }
+        let own = &mut self.posts[slot];
+        own.remaining -= released;
+        own.end = own.end.max(last_end);
+        if own.remaining == 0 { self.end_call(slot) } else { Ok(()) }
     }
 
-    fn release(&mut self, now: u64, ends: [u32; 2], slots: [usize; 2], bytes: u64) -> u64 {
+    /// Ends a rank's part in a call, all of whose flows are released.
+    fn end_call(&mut self, slot: usize) -> Result<(), SimError> {
+        let post = &self.calls.posts[slot];
+        self.push(self.posts[slot].end, post.stream as usize, post.index)
+    }
+
+    /// Releases a flow and returns its end. `own`: the posting rank, whose traffic the caller counts, and when its compute stream runs out;
+    /// `slots`: its own and its peer's part.
+    #[inline]
+    fn release(&mut self, now: u64, own: (u32, u64), flow: &Incident, slots: [usize; 2], part: PartRate) -> u64 {
         if self.mode == Mode::ComputeOnly {
             return now;
         }
-        let busy = match self.mode {
-            Mode::Everything => [self.compute_until(ends[0], now), self.compute_until(ends[1], now)],
-            _ => [0; 2],
+        let (sender, receiver) = if flow.receives { (1, 0) } else { (0, 1) };
+        let peer_busy = if self.mode == Mode::Everything { self.compute_until(flow.peer, now) } else { 0 };
+        let (ranks, until) = ([own.0, flow.peer], [own.1, peer_busy]);
+        let (ends, busy) = ([ranks[sender], ranks[receiver]], [until[sender], until[receiver]]);
+        let rows = flow.rows.cast_signed() as f64;
+        let end = if flow.same_node {
+            let rate = |side: usize| self.calls.posts[slots[side]].intra_ps_per_byte;
+            let rates = [rate(sender)[0], rate(receiver)[1]];
+            self.links.send_inside(now, ends, rows * part.row_bytes, rates, busy)
+        } else {
+            self.links.send_between(now, ends, rows, part, busy)
         };
-        let rates = [self.posts[slots[0]].intra_ps_per_byte[0], self.posts[slots[1]].intra_ps_per_byte[1]];
-        let end = self.links.send(now, ends, bytes, rates, busy);
-        for rank in ends {
-            self.ranks[rank as usize].traffic.add(now, end);
-        }
+        self.ranks[flow.peer as usize].traffic.add(now, end);
         end
     }
 
     /// When the compute stream of `rank` runs out of kernels that are running or whose dependencies have ended; 0 when it is idle.
+    #[inline]
     fn compute_until(&mut self, rank: u32, now: u64) -> u64 {
-        if let Some(until) = self.ranks[rank as usize].compute_until {
-            return until;
+        match self.ranks[rank as usize].compute_until {
+            Some(until) => until,
+            None => self.find_compute_until(rank, now),
         }
+    }
+
+    fn find_compute_until(&mut self, rank: u32, now: u64) -> u64 {
         let flat = self.priced.rank_start[rank as usize] + usize::from(COMPUTE);
         let mut until = 0;
         if self.priced.rank_range(rank).contains(&flat) {

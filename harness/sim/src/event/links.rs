@@ -18,7 +18,7 @@ pub(super) struct Links {
     node: Vec<u32>,
     intra_latency: u64,
     network_latency: u64,
-    transfer_rate: f64,
+    contention: Contention,
 }
 
 /// How long a card's compute stream is known to stay busy, for both ends of a flow.
@@ -49,6 +49,7 @@ impl Links {
         };
         let uplink_rate: Vec<f64> =
             if oversubscription > 1.0 { population.iter().map(uplink).collect() } else { Vec::new() };
+        let transfer_rate = profile.overlap().transfer_rate;
         let intra_latency = machine.pricing.intra().latency_ps();
         Self {
             intra: vec![[0; 2]; node.len()],
@@ -60,7 +61,7 @@ impl Links {
             node,
             intra_latency,
             network_latency: intra_latency.saturating_add((profile.network.latency_ns * 1e3) as u64),
-            transfer_rate: profile.overlap().transfer_rate,
+            contention: Contention { rate: transfer_rate, slowdown: 1.0 / transfer_rate },
         }
     }
 
@@ -70,33 +71,58 @@ impl Links {
         }
     }
 
-    pub(super) fn same_node(&self, from: u32, to: u32) -> bool {
-        self.node[from as usize] == self.node[to as usize]
+    /// What the flows of one part have in common.
+    pub(super) fn part(&self, row_bytes: u64) -> PartRate {
+        let row_bytes = row_bytes as f64;
+        // Ports that every card owns are alike, and without oversubscription nothing lies behind them.
+        let port_ps = (self.uplinks.is_empty() && self.port_rate.len() == self.node.len())
+            .then(|| self.port_rate.first().map_or(0.0, |rate| rate * row_bytes));
+        PartRate { row_bytes, port_ps }
     }
 
-    /// Queues a flow that is released `now` on every link of its path and returns when it ends. `intra_rates`: picoseconds a byte of the
-    /// sender's injection and the receiver's ejection inside a node.
-    pub(super) fn send(&mut self, now: u64, flow: [u32; 2], bytes: u64, intra_rates: [f64; 2], busy: BusyUntil) -> u64 {
-        let bytes = bytes as f64;
-        let contention = self.transfer_rate;
+    /// Queues a flow inside a node, released `now`, on both links of its path and returns when it ends. `rates`: picoseconds a byte of the
+    /// sender's injection and the receiver's ejection.
+    #[inline]
+    pub(super) fn send_inside(
+        &mut self,
+        now: u64,
+        flow: [u32; 2],
+        bytes: f64,
+        rates: [f64; 2],
+        busy: BusyUntil,
+    ) -> u64 {
         let mut end = now;
-        if self.same_node(flow[0], flow[1]) {
+        for side in [0, 1] {
+            let link = &mut self.intra[flow[side] as usize][side];
+            *link = self.contention.serve((*link).max(now), whole_ps(bytes * rates[side]), busy[side]);
+            end = end.max(*link);
+        }
+        end.saturating_add(self.intra_latency)
+    }
+
+    /// Queues a flow of `rows` between nodes, released `now`, on every link of its path and returns when it ends.
+    #[inline]
+    pub(super) fn send_between(&mut self, now: u64, flow: [u32; 2], rows: f64, part: PartRate, busy: BusyUntil) -> u64 {
+        let mut end = now;
+        if let Some(row_ps) = part.port_ps {
+            let work = whole_ps(rows * row_ps);
             for side in [0, 1] {
-                let link = &mut self.intra[flow[side] as usize][side];
-                *link = serve((*link).max(now), (bytes * intra_rates[side]) as u64, busy[side], contention);
+                let link = &mut self.ports[flow[side] as usize][side];
+                *link = self.contention.serve((*link).max(now), work, busy[side]);
                 end = end.max(*link);
             }
-            return end.saturating_add(self.intra_latency);
+            return end.saturating_add(self.network_latency);
         }
+        let bytes = rows * part.row_bytes;
         for side in [0, 1] {
             let port = self.port_of[flow[side] as usize] as usize;
             let link = &mut self.ports[port][side];
-            *link = serve((*link).max(now), (bytes * self.port_rate[port]) as u64, busy[side], contention);
+            *link = self.contention.serve((*link).max(now), whole_ps(bytes * self.port_rate[port]), busy[side]);
             end = end.max(*link);
             let node = self.node[flow[side] as usize] as usize;
             if let (Some(uplink), Some(rate)) = (self.uplinks.get_mut(node), self.uplink_rate.get(node)) {
                 let link = &mut uplink[side];
-                *link = (*link).max(now).saturating_add((bytes * rate) as u64);
+                *link = (*link).max(now).saturating_add(whole_ps(bytes * rate));
                 end = end.max(*link);
             }
         }
@@ -104,29 +130,54 @@ impl Links {
     }
 }
 
-/// End of `work` picoseconds that start at `start`, at a reduced rate until `busy_until`.
-fn serve(start: u64, work: u64, busy_until: u64, rate: f64) -> u64 {
-    if rate >= 1.0 || start >= busy_until {
-        return start.saturating_add(work);
+/// What the flows of one part of a call have in common.
+#[derive(Clone, Copy)]
+pub(super) struct PartRate {
+    pub(super) row_bytes: f64,
+    /// Picoseconds a row through a port, where a port is all that a flow between nodes meets.
+    port_ps: Option<f64>,
+}
+
+/// Whole picoseconds of a duration; at most 2^63, beyond which the engine reports an overflow. Signed conversions are the fast ones.
+#[inline]
+fn whole_ps(ps: f64) -> u64 {
+    (ps as i64).cast_unsigned()
+}
+
+/// Rate of a transfer under compute, and its inverse.
+#[derive(Clone, Copy)]
+struct Contention {
+    rate: f64,
+    slowdown: f64,
+}
+
+impl Contention {
+    /// End of `work` picoseconds that start at `start`, at a reduced rate until `busy_until`.
+    #[inline]
+    fn serve(self, start: u64, work: u64, busy_until: u64) -> u64 {
+        if start >= busy_until || self.rate >= 1.0 {
+            return start.saturating_add(work);
+        }
+        let window = busy_until - start;
+        let slowed = whole_ps(work.cast_signed() as f64 * self.slowdown);
+        if slowed <= window {
+            return start.saturating_add(slowed);
+        }
+        let done = whole_ps(window.cast_signed() as f64 * self.rate);
+        busy_until.saturating_add(work.saturating_sub(done))
     }
-    let window = busy_until - start;
-    let slowed = (work as f64 / rate) as u64;
-    if slowed <= window {
-        return start.saturating_add(slowed);
-    }
-    let done = (window as f64 * rate) as u64;
-    busy_until.saturating_add(work.saturating_sub(done))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::serve;
+    use super::Contention;
 
     #[test]
     fn contended_service_runs_slowly_until_compute_ends() {
-        assert_eq!(serve(0, 100, 0, 0.25), 100);
-        assert_eq!(serve(0, 100, 1000, 0.25), 400);
-        assert_eq!(serve(0, 100, 200, 0.25), 250);
-        assert_eq!(serve(10, 100, 1000, 1.0), 110);
+        let quarter = Contention { rate: 0.25, slowdown: 4.0 };
+        assert_eq!(quarter.serve(0, 100, 0), 100);
+        assert_eq!(quarter.serve(0, 100, 1000), 400);
+        assert_eq!(quarter.serve(0, 100, 200), 250);
+        assert_eq!(Contention { rate: 1.0, slowdown: 1.0 }.serve(10, 100, 1000), 110);
     }
 }

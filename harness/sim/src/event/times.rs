@@ -2,7 +2,7 @@ use skewbench_exec::{InstrKind, Program};
 use skewbench_plan::Pass;
 
 use super::{
-    calls::{Calls, real},
+    calls::Calls,
     costs::Priced,
     engine::{Engine, Mode},
     links::Links,
@@ -121,11 +121,10 @@ pub fn simulate_pass(program: &Program, pass: Pass, machine: &Machine, runs: Run
     let ranks = rank_end_ps.len();
     let (mut intra_bytes, mut inter_bytes) = (vec![0u64; ranks], vec![0u64; ranks]);
     for part in priced.program.calls.iter().flat_map(|call| &call.parts) {
-        for flow in priced.program.routes[part.routes as usize].flows.iter().filter(|flow| real(flow)) {
-            let same = links.same_node(flow.from, flow.to);
-            let sent = if same { &mut intra_bytes } else { &mut inter_bytes };
-            let total = &mut sent[flow.from as usize];
-            *total = total.saturating_add(flow.rows.saturating_mul(part.row_bytes));
+        for (rank, intra_rows, inter_rows) in calls.routes[part.routes as usize].sent() {
+            for (total, rows) in [(&mut intra_bytes[rank], intra_rows), (&mut inter_bytes[rank], inter_rows)] {
+                *total = total.saturating_add(rows.saturating_mul(part.row_bytes));
+            }
         }
     }
     let wave_ps = rank_end_ps.iter().copied().max().unwrap_or(0);

@@ -56,7 +56,7 @@ impl Profile {
             require((0.0..=HOUR_NS).contains(&value), file, key, value, "must be between 0 and an hour of nanoseconds")
         };
         let share = |key: &str, value: f64| {
-            require(value >= 0.001 && value <= 1.0, file, key, value, "must be between 0.001 and 1")
+            require((0.001..=1.0).contains(&value), file, key, value, "must be between 0.001 and 1")
         };
         positive("card.memory_bytes", self.card.memory_bytes as f64)?;
         positive("card.memory_bandwidth", self.card.memory_bandwidth.bytes_per_s())?;

@@ -138,7 +138,11 @@ impl Resources {
         }
         let model = if looks_like_file(name, "toml") {
             let text = std::fs::read_to_string(name).map_err(|e| Failure::config(format!("{name}: {e}")))?;
-            Model::parse(&text, name).map_err(Failure::config)?
+            let mut models = Model::parse_list(&text, name).map_err(Failure::config)?;
+            if models.len() != 1 {
+                return Err(Failure::config(format!("{name}: {} models; give one [[model]] table", models.len())));
+            }
+            models.remove(0)
         } else {
             Model::named(name).map_err(Failure::usage)?
         };

@@ -30,6 +30,10 @@ pub struct WaveRow {
     pub forward_transfer_ps: u64,
     /// The same of the backward.
     pub backward_transfer_ps: u64,
+    /// Forward and backward with half the bandwidth between nodes; 0 when the cell does not ask for the band.
+    pub half_network_ps: u64,
+    /// The same with double the bandwidth.
+    pub double_network_ps: u64,
     /// Bytes that the group's busiest rank sends inside its node.
     pub sent_intra_bytes: u64,
     /// Bytes that it sends to other nodes.
@@ -61,7 +65,7 @@ macro_rules! wave_columns {
 wave_columns! {
     step: U32, wave: U32, pool: U32, dp_rank: U32, pairs: U64,
     forward_ps: U64, backward_ps: U64, forward_compute_ps: U64, backward_compute_ps: U64,
-    forward_transfer_ps: U64, backward_transfer_ps: U64,
+    forward_transfer_ps: U64, backward_transfer_ps: U64, half_network_ps: U64, double_network_ps: U64,
     sent_intra_bytes: U64, sent_inter_bytes: U64, peak_bytes: U64,
 }
 

@@ -73,6 +73,8 @@ pub struct WavesCell {
     pub check: bool,
     /// Bytes that a rank may hold for one layer's attention.
     pub memory_limit_bytes: Option<u64>,
+    /// Price every program also at half and double the bandwidth between nodes.
+    pub band: bool,
 }
 
 impl WavesCell {

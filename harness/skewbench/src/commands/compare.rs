@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
+use skewbench_sim::step_model::LinearMode;
 use skewbench_store::stats::{Bootstrap, CompareOptions, Comparison, Verdict, compare};
 
 use super::output;
 use super::report::run_folders;
 use crate::cells::{CellSpec, Resources, WavesCell};
 use crate::cli::CompareArgs;
-use crate::experiment::LinearMode;
 use crate::failure::{Exit, Failure};
 use crate::metrics::WavesView;
 use crate::present::Loaded;

@@ -26,7 +26,7 @@ pub fn records(rows: &[Map<String, Value>], format: Format) -> Result<(), Failur
         }
         Format::Human => {
             let mut table = Table::new();
-            table.load_preset(presets::NOTHING);
+            table.load_style(presets::NOTHING);
             table.set_header(header);
             for row in rows {
                 table.add_row(row.values().map(cell));

@@ -17,7 +17,17 @@ pub fn run(command: &ResultsCommand) -> Result<(), Failure> {
             let mut problems = 0;
             for folder in &folders {
                 let report = skewbench_store::check(folder).map_err(store_failure)?;
-                output::line(format!("{}: {}", folder.display(), report))?;
+                output::line(format!(
+                    "{}: {} of {} cells finished, {} failed, {} rows in {} files, {}",
+                    folder.display(),
+                    report.finished,
+                    report.planned,
+                    report.failed,
+                    report.rows,
+                    report.files,
+                    if report.is_sound() { "sound" } else { "NOT sound" }
+                ))?;
+                report.problems.iter().try_for_each(|p| output::line(format!("  {p}")))?;
                 problems += report.problems.len();
             }
             if problems > 0 {

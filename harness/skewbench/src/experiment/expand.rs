@@ -3,13 +3,13 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use skewbench_plan::{AttentionShape, Layout};
-use skewbench_sim::step_model::Model;
+use skewbench_sim::step_model::{LinearMode, Model};
 use skewbench_store::CellId;
 use skewbench_systems::placements::Grouping;
 use skewbench_systems::registry;
 
 use super::file::Kind;
-use super::{Found, LinearMode, Metric, WorkloadFile};
+use super::{Found, Metric, WorkloadFile};
 use crate::cells::{BalanceCell, CellSpec, KernelsCell, MachineKey, Resources, WavesCell, WorkloadKey};
 use crate::failure::{Failure, nearest};
 
@@ -287,15 +287,11 @@ impl Expanded {
             dp_before_cp: e.layout.dp_before_cp,
         };
         let key = self.workloads[workload].0.clone();
-        let (q_heads, kv_heads) = (self.model.q_heads, self.model.kv_heads);
+        let (q_heads, kv_heads, head_dim) = (self.model.q_heads, self.model.kv_heads, self.model.head_dim);
         layout
-            .validate(q_heads, kv_heads, e.gbs, key.window_tokens)
+            .validate(u32::from(q_heads), u32::from(kv_heads), e.gbs, key.window_tokens)
             .map_err(|error| self.at_key("layout", error))?;
-        let shape = AttentionShape {
-            q_heads: q_heads as u16,
-            kv_heads: kv_heads as u16,
-            head_dim: self.model.head_dim as u16,
-        };
+        let shape = AttentionShape { q_heads, kv_heads, head_dim };
         let machine = self.machine.clone().ok_or_else(|| Failure::internal("an experiment without a machine"))?;
         let at = At { workload, system: system.to_owned(), dp, cp, pool: built.pool() };
         if self.places.iter().any(|(other, _)| *other == at) {
@@ -313,6 +309,7 @@ impl Expanded {
             machine,
             check: e.check,
             memory_limit_bytes: e.memory_limit_bytes,
+            band: e.bandwidth_band,
         });
         let slot = self.cells.iter().position(|c| *c == cell).unwrap_or_else(|| {
             self.cells.push(cell);

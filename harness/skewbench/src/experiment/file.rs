@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use skewbench_sim::Overrides;
+use skewbench_sim::step_model::{LinearMode, Recompute, Wait};
 
 /// What an experiment computes in each cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,6 +75,9 @@ pub struct Experiment {
     /// Bytes that a rank may hold for one layer's attention; plans above it fail. No limit when absent.
     #[serde(default)]
     pub memory_limit_bytes: Option<u64>,
+    /// Price headline systems also at half and double the assumed bandwidth between nodes.
+    #[serde(default)]
+    pub bandwidth_band: bool,
     /// Check every plan before it is priced.
     #[serde(default = "yes")]
     pub check: bool,
@@ -172,41 +176,23 @@ pub struct Sweep {
     pub pool: Vec<u32>,
 }
 
-/// How linear work is priced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LinearMode {
-    /// One ratio of attention to linear work, fitted on one published point.
-    Fitted,
-    /// GEMMs of the model's shapes at the profile's rate.
-    Physical,
-}
-
-impl LinearMode {
-    /// The word used in coordinates.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fitted => "fitted",
-            Self::Physical => "physical",
-        }
-    }
-}
-
 /// Linear work around the attention.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StepModelFile {
     /// Modes to report.
     pub linear: Vec<LinearMode>,
-    /// Activation recomputation of the physical mode: `none`, `selective`, `full`, `selective++`.
-    pub recompute: String,
+    /// What the backward computes again.
+    pub recompute: Recompute,
+    /// When ranks of different pools wait for each other in throughput and MFU; scaling waits per micro-batch.
+    pub wait: Wait,
     /// The published point that the fitted mode rests on.
     pub fitted: Fitted,
 }
 
 impl Default for StepModelFile {
     fn default() -> Self {
-        Self { linear: vec![LinearMode::Physical], recompute: "none".into(), fitted: Fitted::default() }
+        Self { linear: vec![LinearMode::Physical], recompute: Recompute::None, wait: Wait::PerMicroBatch, fitted: Fitted::default() }
     }
 }
 
@@ -293,11 +279,11 @@ impl Metric {
         }
     }
 
-    /// Unit of its values; `x` for ratios, `1` for plain numbers.
+    /// Unit of its values; `1` for ratios and other numbers without a dimension.
     pub fn unit(self) -> &'static str {
         match self {
             Self::RMinus1 | Self::WaveR | Self::HiddenShare | Self::Mfu => "1",
-            Self::Scaling | Self::NormalisedMean | Self::Speedup | Self::SpeedupMax | Self::ForwardSpread => "x",
+            Self::Scaling | Self::NormalisedMean | Self::Speedup | Self::SpeedupMax | Self::ForwardSpread => "1",
             Self::StragglerMean | Self::StragglerMax => "ms",
             Self::Throughput => "tokens/s/card",
             Self::KernelRate => "TFLOP/s",

@@ -6,6 +6,6 @@ mod find;
 
 pub use expand::{At, Expanded, Scale, expand};
 pub use file::{
-    Axis, Experiment, Fitted, Kind, LayoutFile, LinearMode, Metric, Plot, StepModelFile, Sweep, SystemsFile, WorkloadFile,
+    Axis, Experiment, Fitted, Kind, LayoutFile, Metric, Plot, StepModelFile, Sweep, SystemsFile, WorkloadFile,
 };
 pub use find::{Found, experiments, find, recorded};

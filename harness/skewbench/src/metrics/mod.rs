@@ -6,6 +6,6 @@ mod values;
 mod waves;
 
 pub use balance::{BalanceView, WindowsView};
-pub use linear::{LinearTimes, fit_linear};
+pub use linear::LinearTimes;
 pub use values::{Estimated, estimate_mean, estimate_ratio, estimate_sums};
 pub use waves::{StepView, WaveView, WavesView};

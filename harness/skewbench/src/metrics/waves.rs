@@ -17,8 +17,12 @@ pub struct WaveView {
     pub forward_by_rank_ps: Vec<f64>,
     /// Forward and backward of every data-parallel rank.
     pub both_by_rank_ps: Vec<f64>,
-    /// Mean over data-parallel ranks of forward and backward with transfers that take no time.
-    pub mean_compute_ps: f64,
+    /// The same with transfers that take no time.
+    pub compute_by_rank_ps: Vec<f64>,
+    /// Backward of every data-parallel rank.
+    pub backward_by_rank_ps: Vec<f64>,
+    /// `both_ps` at half and at double the bandwidth between nodes; 0 where the cell has no band.
+    pub band_ps: [f64; 2],
     /// Busiest rank's bytes inside its node.
     pub sent_intra_bytes: f64,
     /// Busiest rank's bytes to other nodes.
@@ -96,6 +100,7 @@ impl WavesView {
         let (forward_compute, backward_compute) = (column("forward_compute_ps")?, column("backward_compute_ps")?);
         let (forward_transfer, backward_transfer) = (column("forward_transfer_ps")?, column("backward_transfer_ps")?);
         let (intra, inter, peak) = (column("sent_intra_bytes")?, column("sent_inter_bytes")?, column("peak_bytes")?);
+        let (half, double) = (column("half_network_ps")?, column("double_network_ps")?);
         let mut view = Self::default();
         let mut last = None;
         for row in 0..table.rows() {
@@ -119,10 +124,10 @@ impl WavesView {
             raise(&mut w.peak_bytes, peak[row]);
             w.forward_by_rank_ps.push(forward[row] as f64);
             w.both_by_rank_ps.push((forward[row] + backward[row]) as f64);
-            w.mean_compute_ps += (forward_compute[row] + backward_compute[row]) as f64;
-        }
-        for wave in view.steps.iter_mut().flat_map(|s| &mut s.waves) {
-            wave.mean_compute_ps /= wave.both_by_rank_ps.len() as f64;
+            w.backward_by_rank_ps.push(backward[row] as f64);
+            w.compute_by_rank_ps.push((forward_compute[row] + backward_compute[row]) as f64);
+            raise(&mut w.band_ps[0], half[row]);
+            raise(&mut w.band_ps[1], double[row]);
         }
         Ok(view)
     }
@@ -130,6 +135,12 @@ impl WavesView {
     /// One value a step.
     pub fn by_step(&self, of: impl Fn(&StepView) -> f64) -> Vec<f64> {
         self.steps.iter().map(of).collect()
+    }
+
+    /// Attention of every wave by data-parallel rank with transfers that take no time, in picoseconds.
+    pub fn compute_by_wave(&self) -> Vec<Vec<u64>> {
+        let waves = self.steps.iter().flat_map(|s| &s.waves);
+        waves.map(|w| w.compute_by_rank_ps.iter().map(|ps| *ps as u64).collect()).collect()
     }
 
     /// Hidden share of the transfers of each step: (T - exposed) / ((M - 1) / M x T), T the transfers of the step's waves

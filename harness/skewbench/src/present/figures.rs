@@ -5,7 +5,7 @@ use skewbench_store::stats::quantile;
 use skewbench_store::{Reference, ReferenceEntry};
 
 use super::summary::metric_name;
-use super::{Loaded, Value};
+use super::{Loaded, Value, linear_name};
 use crate::cells::Resources;
 use crate::experiment::{Axis, Metric};
 
@@ -278,7 +278,7 @@ fn box_panels(loaded: &Loaded, resources: &Resources) -> Vec<Panel> {
                 marks.push(Mark::Boxes { series: at.system.clone(), values });
             }
             panels.push(Panel {
-                title: format!("{}, {} linear work", expanded.workloads[workload].0.name, mode.name()),
+                title: format!("{}, {} linear work", expanded.workloads[workload].0.name, linear_name(*mode)),
                 x: axis("forward of one layer of a micro-batch", "ms", Scale::Auto),
                 y: skewbench_report::Axis { scale: Scale::Category, categories, ..Default::default() },
                 marks,

@@ -8,4 +8,4 @@ mod values;
 pub use figures::figure;
 pub use site::{Rendering, render};
 pub use summary::{print_summary, summary_rows, write_summary};
-pub use values::{Loaded, Value, evaluate};
+pub use values::{Loaded, Value, evaluate, linear_name};

@@ -222,7 +222,8 @@ fn method(rendering: &Rendering<'_>, resources: &Resources) -> Vec<Section> {
     ];
     let machine = rendering.experiments.iter().find_map(|(l, _)| l.expanded.machine.as_ref());
     if let Some(pricing) = machine.and_then(|m| resources.pricing(m).ok()) {
-        let parts = pricing.profile().sources().iter().map(|(part, s)| {
+        let sources = pricing.profile().sources();
+        let parts = sources.iter().map(|(part, s)| {
             let run = s.run.as_deref().map(|r| format!(", {r}")).unwrap_or_default();
             format!("{part}: {}{run}. {}", s.kind.name(), s.note)
         });

@@ -166,7 +166,7 @@ pub fn print_summary(rows: &[SummaryRow], format: Format) -> Result<(), Failure>
 
 fn human(rows: &[&SummaryRow]) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
+    table.load_style(presets::NOTHING);
     table.set_header([
         "figure", "dataset", "system", "quantity", "published", "ours", "ratio", "95% interval", "n", "verdict",
     ]);

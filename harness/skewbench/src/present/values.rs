@@ -1,16 +1,24 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, json};
-use skewbench_sim::step_model::LinearModel;
+use skewbench_sim::step_model::{LinearMode, StageLinear, StepInput, Wait, WaveAttention, fit_linear_ps};
 use skewbench_store::{CellStatus, Run, RunData, StoreError, Table};
 
 use crate::cells::{BALANCE_TABLE, CellSpec, KERNELS_TABLE, Resources, WAVES_TABLE, WINDOWS_TABLE, WavesCell};
-use crate::experiment::{At, Expanded, LinearMode, Metric, Scale, expand, recorded};
+use crate::experiment::{At, Expanded, Metric, Scale, expand, recorded};
 use crate::failure::Failure;
 use crate::metrics::{
-    BalanceView, Estimated, LinearTimes, WavesView, WindowsView, estimate_mean, estimate_ratio, estimate_sums, fit_linear,
+    BalanceView, Estimated, LinearTimes, WavesView, WindowsView, estimate_mean, estimate_ratio, estimate_sums,
 };
 use crate::scheduler::store_failure;
+
+/// The word for a way of pricing linear work in coordinates and titles.
+pub fn linear_name(mode: LinearMode) -> &'static str {
+    match mode {
+        LinearMode::Fitted => "fitted",
+        LinearMode::Physical => "physical",
+    }
+}
 
 /// One quantity of an experiment with all that tells it from others.
 #[derive(Clone, Debug, PartialEq)]
@@ -138,11 +146,13 @@ impl Loaded {
             LinearMode::Physical => {
                 let machine = self.expanded.machine.as_ref().ok_or("no machine")?;
                 let pricing = resources.pricing(machine).map_err(|f| f.message)?;
-                let recompute = e.step_model.recompute.parse().map_err(|e| format!("recompute: {e}"))?;
-                let model = LinearModel::new(&self.expanded.model, pricing.profile(), e.layout.tp, recompute);
+                let model = &self.expanded.model;
+                let all = StageLinear::physical(model, pricing.profile(), 1, e.layout.tp, e.step_model.recompute);
+                let layer = all.first().copied().unwrap_or_default();
+                let share = tokens / f64::from(model.layers);
                 Ok(LinearTimes {
-                    forward_ps: model.forward_ps_per_token() * tokens,
-                    backward_ps: model.backward_ps_per_token() * tokens,
+                    forward_ps: layer.forward_ps_per_token * share,
+                    backward_ps: layer.backward_ps_per_token * share,
                 })
             }
             LinearMode::Fitted => {
@@ -172,9 +182,9 @@ impl Loaded {
         let (single, scaled) = (place(1)?, place(fit.dp)?);
         let tokens = self.tokens_a_rank(&single);
         let (single, scaled) = (self.waves(&single)?.1, self.waves(&scaled)?.1);
-        fit_linear(&single, &scaled, f64::from(fit.dp), fit.scaling)
+        fit_linear_ps(fit.scaling, &scaled.compute_by_wave(), &single.compute_by_wave(), Wait::PerMicroBatch)
             .map(|ps| ps / tokens)
-            .ok_or_else(|| format!("no ratio of attention to linear work gives {} its scaling of {}", fit.system, fit.scaling))
+            .map_err(|e| e.to_string())
     }
 }
 
@@ -355,20 +365,20 @@ fn wave_values(loaded: &Loaded, resources: &Resources, at: &At, metric: Metric, 
         Metric::ForwardSpread => {
             for mode in &e.step_model.linear {
                 let estimated = loaded.linear(resources, *mode, at).and_then(|linear| mean(&|s| s.forward_spread(linear.forward_ps)));
-                push(&[("linear", mode.name())], metric, metric.unit(), estimated);
+                push(&[("linear", linear_name(*mode))], metric, metric.unit(), estimated);
             }
         }
         Metric::Scaling => {
             for mode in &e.step_model.linear {
                 for (base, transfers) in [("shared", "charged"), ("shared", "left_out"), ("own", "charged")] {
-                    let extra = [("linear", mode.name()), ("base", base), ("transfers", transfers)];
+                    let extra = [("linear", linear_name(*mode)), ("base", base), ("transfers", transfers)];
                     let estimated = scaling(loaded, resources, at, *mode, base == "shared", transfers == "charged");
                     push(&extra, metric, metric.unit(), estimated);
                 }
             }
         }
         Metric::Throughput | Metric::Mfu | Metric::RMinus1 | Metric::KernelRate => {
-            if let Some(estimated) = crate::present::values::step_values(loaded, resources, at, metric) {
+            if let Some(estimated) = step_values(loaded, resources, at, metric) {
                 push(&[("linear", "physical")], metric, metric.unit(), estimated);
             }
         }
@@ -408,34 +418,52 @@ fn scaling(
     estimate_sums(&[&base, &ours], loaded.expanded.seed, "scaling", |s| s[0] / s[1]).map_err(|e| e.to_string())
 }
 
-/// Tokens per card and second, or MFU, of a step with physical linear work and a wait at every micro-batch.
+/// Tokens per card and second, or MFU, of training steps with physical linear work.
 fn step_values(loaded: &Loaded, resources: &Resources, at: &At, metric: Metric) -> Option<Result<Estimated, String>> {
     if !matches!(metric, Metric::Throughput | Metric::Mfu) {
         return None;
     }
     let compute = || -> Result<Estimated, String> {
         let (cell, view) = loaded.waves(at)?;
-        let linear = loaded.linear(resources, LinearMode::Physical, at)?.both_ps();
-        let layers = f64::from(loaded.expanded.model.layers);
-        let seconds: Vec<f64> = view.by_step(|s| s.total_ps(linear, true) * layers * 1e-12);
-        let tokens = f64::from(cell.gbs) * f64::from(cell.workload.window_tokens);
-        let rate = estimate_sums(&[&seconds], loaded.expanded.seed, metric.name(), |s| {
-            tokens * seconds.len() as f64 / s[0] / cell.layout.cards() as f64
-        })
-        .map_err(|e| e.to_string())?;
-        if metric == Metric::Throughput {
-            return Ok(rate);
-        }
+        let step_model = &loaded.expanded.found.experiment.step_model;
         let machine = loaded.expanded.machine.as_ref().ok_or("no machine")?;
-        let pricing = resources.pricing(machine).map_err(|f| f.message)?;
-        let pairs = loaded.table(WAVES_TABLE, loaded.expanded.cell_at(at).ok_or("no cell")?)?;
-        let pairs = pairs.u64("pairs").map_err(|e| e.to_string())?;
-        let attention = 14.0 * f64::from(cell.shape.head_dim) * f64::from(cell.shape.q_heads) * layers
-            * pairs.iter().map(|p| *p as f64).sum::<f64>()
-            / (tokens * view.steps.len() as f64);
-        let linear_flops = LinearModel::new(&loaded.expanded.model, pricing.profile(), 1, Default::default()).flops_per_token();
-        let peak = pricing.profile().card.dense_bf16_flops_per_s;
-        Ok(rate.scaled((attention + linear_flops) / peak))
+        let profile = resources.pricing(machine).map_err(|f| f.message)?.profile();
+        let table = loaded.table(WAVES_TABLE, loaded.expanded.cell_at(at).ok_or("no cell")?)?;
+        let pairs = table.u64("pairs").map_err(|e| e.to_string())?;
+        let of_step = table.u32("step").map_err(|e| e.to_string())?;
+        let model = &loaded.expanded.model;
+        let linear =
+            StageLinear::physical(model, profile, cell.layout.pp, cell.layout.tp, step_model.recompute);
+        let (mut seconds, mut work) = (Vec::new(), Vec::new());
+        for (index, step) in view.steps.iter().enumerate() {
+            let integers = |values: &[f64]| values.iter().map(|v| *v as u64).collect();
+            let waves: Vec<WaveAttention> = step
+                .waves
+                .iter()
+                .map(|w| WaveAttention {
+                    forward_ps: integers(&w.forward_by_rank_ps),
+                    backward_ps: integers(&w.backward_by_rank_ps),
+                })
+                .collect();
+            let rows = pairs.iter().zip(of_step).filter(|(_, s)| **s as usize == index);
+            let input = StepInput {
+                model,
+                layout: cell.layout,
+                window: cell.workload.window_tokens,
+                waves: &waves,
+                pairs: rows.map(|(p, _)| *p).sum(),
+                linear: &linear,
+                recompute: step_model.recompute,
+                wait: step_model.wait,
+                gradient_ps: 0,
+                hop_ps: 0,
+            };
+            let time = input.time(profile).map_err(|e| e.to_string())?;
+            seconds.push(time.seconds);
+            let rate = if metric == Metric::Throughput { time.tokens_per_card_per_s } else { time.mfu };
+            work.push(rate * time.seconds);
+        }
+        estimate_ratio(&work, &seconds, loaded.expanded.seed, metric.name()).map_err(|e| e.to_string())
     };
     Some(compute())
 }

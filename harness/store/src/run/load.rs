@@ -115,6 +115,29 @@ impl RunData {
         self.read(kind, None)
     }
 
+    /// Tables of one cell without a `cell` column; nothing when it has not finished.
+    ///
+    /// # Errors
+    /// A file that is not what was written.
+    pub fn cell_tables(&self, id: &CellId) -> Result<Option<Vec<(String, Table)>>, StoreError> {
+        if self.manifest.status != RunStatus::Complete {
+            return Ok(match unsealed(&self.dir, id)? {
+                Some(Outcome::Finished { tables, .. }) => Some(tables),
+                _ => None,
+            });
+        }
+        let mut tables = Vec::new();
+        for kind in self.kinds()? {
+            let table = self.table(&kind)?;
+            let cells = table.str("cell")?;
+            let rows: Vec<usize> = (0..table.rows()).filter(|row| cells.get(*row) == Some(id.as_str())).collect();
+            if !rows.is_empty() {
+                tables.push((kind, table.select(&rows).without("cell")));
+            }
+        }
+        Ok((!tables.is_empty()).then_some(tables))
+    }
+
     /// Some columns of a table.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ mod codec;
 mod column;
 mod csv;
 mod data;
+mod pages;
 mod parquet;
 
 pub(crate) use codec::{decode, encode, put_str, take_str, take_u32};

@@ -9,7 +9,7 @@ use polars_io::SerReader;
 use polars_io::parquet::read::{ParallelStrategy, ParquetReader};
 use polars_io::parquet::write::{BatchedWriter, ParquetCompression, ParquetWriter};
 
-use super::{Column, ColumnType, StrColumn, Table};
+use super::{Column, ColumnType, StrColumn, Table, pages};
 use crate::{StoreError, durable};
 
 /// Rows of every row group but the last: fixed, so that equal content has equal bytes however it was put together.
@@ -113,21 +113,27 @@ impl Table {
 /// Reads the named columns, or all.
 pub(crate) fn read_parquet_columns(bytes: Vec<u8>, file: &Path, columns: Option<&[&str]>) -> Result<Table, StoreError> {
     shielded(|| {
-        let size = bytes.len();
-        let mut reader = ParquetReader::new(Cursor::new(bytes)).read_parallel(ParallelStrategy::None);
+        let mut reader = ParquetReader::new(Cursor::new(bytes.as_slice())).read_parallel(ParallelStrategy::None);
         let metadata = reader.get_metadata().map_err(|e| e.to_string())?;
         let groups = &metadata.row_groups;
-        // A footer that lies must not make the reader allocate what the file cannot hold.
-        let plausible = groups.iter().all(|group| {
-            group.num_rows() <= ROW_GROUP
-                && group.parquet_columns().iter().all(|c| {
-                    usize::try_from(c.compressed_size()).is_ok_and(|bytes| bytes <= size)
-                        && usize::try_from(c.num_values()).is_ok_and(|values| values == group.num_rows())
-                })
-        });
+        for group in groups {
+            if group.num_rows() > ROW_GROUP {
+                return Err(format!("has {} rows in a row group; tables have {ROW_GROUP}", group.num_rows()));
+            }
+            for column in group.parquet_columns() {
+                let range = column.byte_range();
+                let chunk = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
+                let chunk =
+                    chunk.and_then(|(start, end)| bytes.get(start..end)).ok_or("a column lies outside the file")?;
+                if usize::try_from(column.num_values()).ok() != Some(group.num_rows()) {
+                    return Err("the columns of a row group have different lengths".to_owned());
+                }
+                pages::check(chunk, group.num_rows())?;
+            }
+        }
         let rows = groups.iter().try_fold(0usize, |n, group| n.checked_add(group.num_rows()));
-        if !plausible || rows != Some(metadata.num_rows) {
-            return Err("is not a table of this program: its row groups do not fit the file".to_owned());
+        if rows != Some(metadata.num_rows) {
+            return Err("its row groups do not have the rows that it claims".to_owned());
         }
         if let Some(names) = columns {
             reader = reader.with_columns(Some(names.iter().map(|n| (*n).to_owned()).collect()));

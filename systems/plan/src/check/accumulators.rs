@@ -151,6 +151,8 @@ struct Stretch {
     end: u32,
     event: u32,
     all_keys: bool,
+    /// A move from the rank to itself.
+    local: bool,
 }
 
 #[derive(Default)]
@@ -164,10 +166,10 @@ struct Scratch {
 fn stretches(view: &View<'_>, rank: u32, kind: Kind, group: &[Event], out: &mut Vec<Stretch>) {
     let table = view.plan.pass(view.pass);
     out.clear();
-    let mut add = |event: usize, seq: u32, rows: Rows, all_keys: bool| {
+    let mut add = |event: usize, seq: u32, rows: Rows, all_keys: bool, local: bool| {
         let start = rows.start / rows.stride;
         let class = (rows.stride, rows.class());
-        out.push(Stretch { seq, class, start, end: start + rows.len, event: event as u32, all_keys });
+        out.push(Stretch { seq, class, start, end: start + rows.len, event: event as u32, all_keys, local });
     };
     for (i, event) in group.iter().enumerate() {
         match event.change {
@@ -176,7 +178,7 @@ fn stretches(view: &View<'_>, rank: u32, kind: Kind, group: &[Event], out: &mut 
                     let bounds = &view.plan.sequences[tile.seq as usize];
                     let first = bounds[bounds.partition_point(|b| *b <= tile.q.start) - 1];
                     let all_keys = mask == Mask::Causal && tile.k.stride == 1 && tile.k.start == first;
-                    add(i, tile.seq, kind.rows(tile), all_keys);
+                    add(i, tile.seq, kind.rows(tile), all_keys, false);
                 }
             }
             Change::Arrival { span, .. } | Change::Departure { span, .. } => {
@@ -188,7 +190,7 @@ fn stretches(view: &View<'_>, rank: u32, kind: Kind, group: &[Event], out: &mut 
                 };
                 for mv in list {
                     let mv = &table.moves[span.range()][*mv as usize];
-                    add(i, mv.seq, mv.rows, false);
+                    add(i, mv.seq, mv.rows, false, mv.from == mv.to);
                 }
             }
         }
@@ -259,15 +261,35 @@ fn conserved(
             let home = home_until(homes, stretch, row, &mut until);
             let piece = Stretch { start: row, end: until, ..*stretch };
             let event = &group[stretch.event as usize];
-            if !home {
+            if !home && stretch.local {
+                let what = format!("{} adds to itself away from home", event.describe());
+                return Err(fail(stretch, row, until, what));
+            } else if !home {
                 away.push(piece);
-            } else if event.departs() {
+            } else if event.departs() && !stretch.local {
                 let what = format!("{} takes away what is already home", event.describe());
                 return Err(fail(stretch, row, until, what));
-            } else if rounds {
+            } else if rounds && !stretch.local {
                 at_home.push(piece);
             }
             row = until;
+        }
+    }
+    // A local move takes home what tiles that reach beyond the rank's own rows have computed for them.
+    for taken in stretches.iter().filter(|s| s.local && group[s.event as usize].departs()) {
+        let departure = &group[taken.event as usize];
+        let late = stretches.iter().find(|s| {
+            let event = &group[s.event as usize];
+            (s.seq, s.class) == (taken.seq, taken.class)
+                && s.start < taken.end
+                && taken.start < s.end
+                && matches!(event.change, Change::Contribution(..))
+                && !view.order.before(rank, event.op, departure.op)
+        });
+        if let Some(late) = late {
+            let contribution = &group[late.event as usize];
+            let what = format!("{} does not wait for {}", departure.describe(), contribution.describe());
+            return Err(fail(taken, taken.start.max(late.start), taken.end.min(late.end), what));
         }
     }
     at_home.sort_unstable();

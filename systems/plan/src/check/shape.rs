@@ -131,8 +131,7 @@ fn tables(plan: &Plan, pass: Pass) -> Result<(), String> {
 }
 
 fn part_inside(plan: &Plan, pass: Pass, mode: CallMode, part: &Part) -> Result<(), String> {
-    let table = plan.pass(pass);
-    if part.moves.is_empty() || part.moves.end as usize > table.moves.len() {
+    if part.moves.is_empty() || part.moves.end as usize > plan.pass(pass).moves.len() {
         return Err("a part without moves or outside the table of moves".into());
     }
     let allowed = match (mode, pass) {
@@ -161,17 +160,6 @@ fn part_inside(plan: &Plan, pass: Pass, mode: CallMode, part: &Part) -> Result<(
     }
     if part.tensors.is_empty() {
         return Err("a part without tensors".into());
-    }
-    if mode == CallMode::Accumulate {
-        let moves = &table.moves[part.moves.range()];
-        if let Some(mv) = moves.iter().find(|m| m.from == m.to) {
-            return Err(format!(
-                "rank {} accumulates {} of sequence {} onto itself",
-                mv.from,
-                rows_text(mv.rows),
-                mv.seq
-            ));
-        }
     }
     Ok(())
 }

@@ -1,0 +1,315 @@
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rayon::prelude::*;
+use skewbench_exec::lower;
+use skewbench_plan::check::{Limits, check_facts, locate};
+use skewbench_plan::{Cost, Domain, Facts, Layout, PackedSequence, Pass, PlaceContext, PlacedStep, Plan, Scope, Step};
+use skewbench_sim::profile::Bandwidth;
+use skewbench_sim::{Machine, Overrides, Pricing, Runs, WaveTimes, simulate};
+use skewbench_systems::registry::{self, System};
+
+use super::samples::{RankRow, WaveRow, rank_table};
+use super::{CellTables, RANKS_TABLE, Resources, WAVES_TABLE, WaveRows, WavesCell};
+use crate::failure::Failure;
+
+/// What one domain of ranks did in one wave.
+#[derive(Clone, Debug, Default)]
+struct DomainRun {
+    /// One row a sequence of the domain; step, wave, pool and rank are left for the caller.
+    rows: Vec<WaveRow>,
+    /// One row a rank.
+    ranks: Vec<RankRow>,
+}
+
+/// Domains of one sequence that were simulated already: the same documents on the same nodes take the same time.
+#[derive(Default)]
+pub struct Memo {
+    runs: Mutex<HashMap<[u8; 32], Arc<DomainRun>>>,
+}
+
+/// Domains that are remembered at most; about 1 KB each.
+const REMEMBERED: usize = 200_000;
+
+impl Memo {
+    fn get(&self, key: &[u8; 32]) -> Option<Arc<DomainRun>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    fn put(&self, key: [u8; 32], run: Arc<DomainRun>) {
+        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        if runs.len() < REMEMBERED {
+            runs.insert(key, run);
+        }
+    }
+}
+
+/// The machines that a cell prices its programs on.
+struct Machines {
+    nominal: Arc<Pricing>,
+    /// Half and double the bandwidth between nodes, where the cell asks for the band.
+    band: Option<[Arc<Pricing>; 2]>,
+}
+
+/// A cell made ready to run.
+struct Bench<'a> {
+    cell: &'a WavesCell,
+    system: System,
+    machines: Machines,
+    memo: &'a Memo,
+    /// Everything but documents and nodes that a domain's run depends on.
+    memo_base: blake3::Hasher,
+}
+
+pub(super) fn compute(cell: &WavesCell, resources: &Resources) -> Result<CellTables, Failure> {
+    let bench = Bench::new(cell, resources)?;
+    let source = resources.steps(&cell.workload, cell.gbs, cell.seed)?;
+    let per_chunk = source.steps_per_chunk();
+    let step = |index: u32| {
+        let chunk = source.chunk(u64::from(index / per_chunk));
+        chunk.get((index % per_chunk) as usize).cloned().ok_or_else(|| Failure::internal("a chunk without its steps"))
+    };
+    let placement = bench.system.placement();
+    let place = |placer: &mut dyn skewbench_plan::Placer, step: &Step| {
+        placer.place(step, &bench.context(step)).map_err(Failure::config)
+    };
+    let steps: Vec<u32> = (0..cell.steps).collect();
+    let rows: Vec<StepRows> = if placement.stateful() {
+        // Placed in order by one placer, then run in parallel.
+        let mut placer = placement.placer();
+        let placed =
+            steps.iter().map(|i| place(&mut *placer, &step(*i)?)).collect::<Result<Vec<_>, Failure>>()?;
+        placed.par_iter().enumerate().map(|(i, p)| bench.step(i as u32, p)).collect::<Result<_, _>>()?
+    } else {
+        steps
+            .par_iter()
+            .map(|i| bench.step(*i, &place(&mut *placement.placer(), &step(*i)?)?))
+            .collect::<Result<_, _>>()?
+    };
+    let ranks = rows.first().map(|r| r.ranks.clone()).unwrap_or_default();
+    let waves = WaveRows(rows.into_iter().flat_map(|r| r.rows).collect());
+    Ok(vec![
+        (WAVES_TABLE, waves.table().map_err(Failure::internal)?),
+        (RANKS_TABLE, rank_table(&ranks).map_err(Failure::internal)?),
+    ])
+}
+
+#[derive(Default)]
+struct StepRows {
+    rows: Vec<WaveRow>,
+    ranks: Vec<RankRow>,
+}
+
+impl<'a> Bench<'a> {
+    fn new(cell: &'a WavesCell, resources: &'a Resources) -> Result<Self, Failure> {
+        let options = match serde_json::to_value(&cell.options) {
+            Ok(serde_json::Value::Object(map)) => map,
+            _ => serde_json::Map::new(),
+        };
+        let system = registry::system(&cell.system, &options).map_err(Failure::config)?;
+        let nominal = resources.pricing(&cell.machine)?.clone();
+        let band = cell.band.then(|| band(&nominal)).transpose()?;
+        let planner = system.planner().name();
+        let specs = registry::PLANNERS.iter().find(|p| p.name == planner).map_or(&[][..], |p| p.options);
+        let planner_options: Vec<_> = specs.iter().map(|s| (s.name, options.get(s.name))).collect();
+        let mut memo_base = blake3::Hasher::new();
+        // The planner's name and options stand for the plan; placement options cannot change what one sequence takes.
+        memo_base.update(serde_json::to_string(&(
+            planner, planner_options, &cell.layout.cp, &cell.layout.tp, &cell.layout.cards_per_node,
+            &cell.shape, &cell.machine, cell.check, cell.memory_limit_bytes, cell.band,
+        )).map_err(Failure::internal)?.as_bytes());
+        Ok(Self { cell, system, machines: Machines { nominal, band }, memo: &resources.memo, memo_base })
+    }
+
+    fn context(&self, step: &Step) -> PlaceContext {
+        PlaceContext {
+            layout: self.cell.layout,
+            pool: self.system.pool(),
+            seed: self.cell.seed ^ step.index.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        }
+    }
+
+    fn step(&self, index: u32, placed: &PlacedStep) -> Result<StepRows, Failure> {
+        let mut out = StepRows::default();
+        let dp = self.cell.layout.dp;
+        let domains: Vec<std::ops::Range<u32>> = match self.system.planner().scope() {
+            Scope::Sequence => (0..dp).map(|r| r..r + 1).collect(),
+            Scope::Pool => placed.pools.clone(),
+            Scope::Wave => vec![0..dp],
+        };
+        for (wave, content) in placed.waves.iter().enumerate() {
+            for domain in &domains {
+                let sequences: Vec<&PackedSequence> = content.sequences[domain.start as usize..domain.end as usize]
+                    .iter()
+                    .map(|s| &placed.sequences[*s as usize])
+                    .collect();
+                let run = self.domain(domain.start, &sequences).map_err(|f| Failure {
+                    message: format!("step {index}, wave {wave}, dp ranks {}..{}: {f}", domain.start, domain.end),
+                    ..f
+                })?;
+                for (offset, row) in run.rows.iter().enumerate() {
+                    let dp_rank = domain.start + offset as u32;
+                    let pool = placed.pools.iter().position(|p| p.contains(&dp_rank)).unwrap_or(0);
+                    out.rows.push(WaveRow { step: index, wave: wave as u32, pool: pool as u32, dp_rank, ..*row });
+                }
+                if index == 0 {
+                    let first = domain.start * self.cell.layout.cp;
+                    out.ranks.extend(run.ranks.iter().map(|r| RankRow { wave: wave as u32, rank: first + r.rank, ..*r }));
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    fn domain(&self, first: u32, sequences: &[&PackedSequence]) -> Result<Arc<DomainRun>, Failure> {
+        let nodes = nodes(&self.cell.layout, first, sequences.len() as u32);
+        let key = (sequences.len() == 1).then(|| {
+            let mut hasher = self.memo_base.clone();
+            for node in &nodes {
+                hasher.update(&node.to_le_bytes());
+            }
+            for length in sequences[0].documents() {
+                hasher.update(&length.to_le_bytes());
+            }
+            *hasher.finalize().as_bytes()
+        });
+        if let Some(run) = key.as_ref().and_then(|k| self.memo.get(k)) {
+            return Ok(run);
+        }
+        let run = Arc::new(self.run(sequences, nodes)?);
+        if let Some(key) = key {
+            self.memo.put(key, run.clone());
+        }
+        Ok(run)
+    }
+
+    fn run(&self, sequences: &[&PackedSequence], nodes: Vec<u32>) -> Result<DomainRun, Failure> {
+        let domain = Domain {
+            sequences,
+            cp: self.cell.layout.cp,
+            shape: skewbench_plan::AttentionShape {
+                q_heads: self.cell.shape.q_heads / self.cell.layout.tp as u16,
+                kv_heads: self.cell.shape.kv_heads / self.cell.layout.tp as u16,
+                ..self.cell.shape
+            },
+            nodes: &nodes,
+            cost: &*self.machines.nominal as &dyn Cost,
+        };
+        let limits = Limits { memory_bytes: self.cell.memory_limit_bytes };
+        let machine = |pricing: &Arc<Pricing>| Machine {
+            cards_per_node: self.cell.layout.cards_per_node,
+            ..Machine::new(pricing.clone(), nodes.clone())
+        };
+        let made = prepare(&self.system, &domain, self.cell.check, &limits)?;
+        let times = simulate(&made.program, &machine(&self.machines.nominal), Runs::ALL).map_err(Failure::internal)?;
+        let mut band = [None, None];
+        if let Some(pricings) = &self.machines.band {
+            for (slot, pricing) in band.iter_mut().zip(pricings) {
+                let alone = simulate(&made.program, &machine(pricing), Runs::default()).map_err(Failure::internal)?;
+                *slot = Some(alone);
+            }
+        }
+        Ok(self.collect(sequences, &made, &times, &band))
+    }
+
+    fn collect(
+        &self,
+        sequences: &[&PackedSequence],
+        made: &Prepared,
+        times: &WaveTimes,
+        band: &[Option<WaveTimes>; 2],
+    ) -> DomainRun {
+        let cp = self.cell.layout.cp as usize;
+        let group = |values: &[u64], s: usize| values.iter().skip(s * cp).take(cp).copied().max().unwrap_or(0);
+        let both = |s: usize, of: &dyn Fn(&skewbench_sim::PassTimes) -> &Vec<u64>| {
+            let sums: Vec<u64> =
+                of(&times.forward).iter().zip(of(&times.backward)).map(|(f, b)| f.saturating_add(*b)).collect();
+            group(&sums, s)
+        };
+        let banded = |run: &Option<WaveTimes>, s: usize| {
+            run.as_ref().map_or(0, |t| group(&t.forward.rank_end_ps, s).saturating_add(group(&t.backward.rank_end_ps, s)))
+        };
+        let rows = sequences
+            .iter()
+            .enumerate()
+            .map(|(s, sequence)| WaveRow {
+                pairs: sequence.pairs(),
+                forward_ps: group(&times.forward.rank_end_ps, s),
+                backward_ps: group(&times.backward.rank_end_ps, s),
+                forward_compute_ps: times.forward.compute_only_ps.unwrap_or(0),
+                backward_compute_ps: times.backward.compute_only_ps.unwrap_or(0),
+                forward_transfer_ps: times.forward.transfers_only_ps.unwrap_or(0),
+                backward_transfer_ps: times.backward.transfers_only_ps.unwrap_or(0),
+                half_network_ps: banded(&band[0], s),
+                double_network_ps: banded(&band[1], s),
+                sent_intra_bytes: both(s, &|p| &p.intra_bytes),
+                sent_inter_bytes: both(s, &|p| &p.inter_bytes),
+                peak_bytes: group(&made.peak_bytes, s),
+                ..WaveRow::default()
+            })
+            .collect();
+        let load = made.plan.load(Pass::Forward);
+        let ranks = (0..times.forward.rank_end_ps.len())
+            .map(|r| RankRow {
+                wave: 0,
+                rank: r as u32,
+                forward_ps: times.forward.rank_end_ps[r],
+                backward_ps: times.backward.rank_end_ps[r],
+                launches_ps: times.forward.launch_ps[r].saturating_add(times.backward.launch_ps[r]),
+                load_pairs: load[r],
+                sent_bytes: [&times.forward, &times.backward]
+                    .iter()
+                    .map(|p| p.intra_bytes[r].saturating_add(p.inter_bytes[r]))
+                    .fold(0, u64::saturating_add),
+            })
+            .collect();
+        DomainRun { rows, ranks }
+    }
+}
+
+/// Nodes of the ranks of a domain that starts at data-parallel rank `first`, counted from its first node.
+fn nodes(layout: &Layout, first: u32, sequences: u32) -> Vec<u32> {
+    let all: Vec<u32> = (first..first + sequences)
+        .flat_map(|dp_rank| (0..layout.cp).map(move |cp_rank| layout.node(dp_rank, cp_rank)))
+        .collect();
+    let base = all.iter().copied().min().unwrap_or(0);
+    all.into_iter().map(|node| node - base).collect()
+}
+
+fn band(nominal: &Arc<Pricing>) -> Result<[Arc<Pricing>; 2], Failure> {
+    let bytes = nominal.profile().network.bandwidth.bytes_per_s();
+    let scaled = |factor: f64| {
+        let overrides =
+            Overrides { network_bandwidth: Some(Bandwidth::from_bytes_per_s(bytes * factor)), ..Overrides::default() };
+        let profile = overrides.apply(nominal.profile(), "half and double bandwidth").map_err(Failure::config)?;
+        Ok::<_, Failure>(Arc::new(Pricing::new(profile)))
+    };
+    Ok([scaled(0.5)?, scaled(2.0)?])
+}
+
+/// A planned, checked and lowered domain.
+pub struct Prepared {
+    /// The plan.
+    pub plan: Plan,
+    /// Its program.
+    pub program: skewbench_exec::Program,
+    /// Peak bytes of every rank; empty when the plan was not checked.
+    pub peak_bytes: Vec<u64>,
+}
+
+/// Plans a domain, checks the plan and lowers it.
+///
+/// # Errors
+/// When the system cannot plan it, or the checker refuses the plan.
+pub fn prepare(system: &System, domain: &Domain<'_>, check: bool, limits: &Limits) -> Result<Prepared, Failure> {
+    let plan = system.planner().plan(domain).map_err(Failure::config)?;
+    let facts = Facts::of(&plan).map_err(Failure::config)?;
+    let (operands, peak_bytes) = if check {
+        let checked = check_facts(&plan, &facts, limits).map_err(Failure::config)?;
+        (checked.operands, checked.peak_bytes)
+    } else {
+        (locate(&plan, &facts).map_err(Failure::config)?, Vec::new())
+    };
+    let program = lower(&plan, &facts, &operands).map_err(Failure::internal)?;
+    Ok(Prepared { plan, program, peak_bytes })
+}

@@ -1,0 +1,194 @@
+//! `skewbench plan`.
+
+use serde_json::{Map, Value, json};
+use skewbench_exec::InstrKind;
+use skewbench_plan::check::Limits;
+use skewbench_plan::{Domain, Layout, PackedSequence, Pass, PlaceContext, Scope, Step};
+use skewbench_sim::{Machine, PassTimes, Runs, TraceEvent, simulate};
+use skewbench_systems::registry;
+
+use super::output;
+use crate::cells::{Prepared, Resources, prepare};
+use crate::cli::{Format, PlanArgs, PlanFormat};
+use crate::experiment::WorkloadFile;
+use crate::failure::Failure;
+
+/// Shows the plan of one wave: by rank, whole, or as a trace of its simulation.
+///
+/// # Errors
+/// Unknown names, layouts that cannot be run, plans that the checker refuses.
+pub fn run(args: &PlanArgs) -> Result<(), Failure> {
+    let mut resources = Resources::default();
+    let layout = layout(&args.layout)?;
+    let options = options(&args.options)?;
+    let system = registry::system(&args.system, &options).map_err(|e| match e {
+        registry::RegistryError::Value { .. } | registry::RegistryError::Option { .. } => Failure::config(e),
+        _ => Failure::usage(e),
+    })?;
+    let file = WorkloadFile { name: args.workload.clone(), window_tokens: args.window, packing: None, cp: None };
+    let workload = resources.workload(&file)?;
+    let model = resources.model(&args.model)?;
+    let machine = resources.machine(&args.profile, &Default::default())?;
+    let gbs = args.gbs.unwrap_or_else(|| layout.dp.saturating_mul(8));
+    layout
+        .validate(u32::from(model.q_heads), u32::from(model.kv_heads), gbs, workload.window_tokens)
+        .map_err(|e| Failure::config(format!("--layout {}: {e}", args.layout)))?;
+    let source = resources.steps(&workload, gbs, args.seed)?;
+    let per_chunk = u64::from(source.steps_per_chunk());
+    let chunk = source.chunk(args.step / per_chunk);
+    let step: &Step = &chunk[(args.step % per_chunk) as usize];
+    let context = PlaceContext { layout, pool: system.pool(), seed: args.seed };
+    let placed = system.placement().placer().place(step, &context).map_err(Failure::config)?;
+    let wave = placed.waves.get(args.wave).ok_or_else(|| {
+        Failure::usage(format!("--wave {}: the step has waves 0 to {}", args.wave, placed.waves.len() - 1))
+    })?;
+    let domains: Vec<std::ops::Range<u32>> = match system.planner().scope() {
+        Scope::Sequence => (0..layout.dp).map(|r| r..r + 1).collect(),
+        Scope::Pool => placed.pools.clone(),
+        Scope::Wave => vec![0..layout.dp],
+    };
+    let range = domains.get(args.pool).cloned().ok_or_else(|| {
+        Failure::usage(format!("--pool {}: the wave has domains 0 to {}", args.pool, domains.len() - 1))
+    })?;
+    let sequences: Vec<&PackedSequence> = wave.sequences[range.start as usize..range.end as usize]
+        .iter()
+        .map(|s| &placed.sequences[*s as usize])
+        .collect();
+    let nodes: Vec<u32> =
+        range.clone().flat_map(|dp| (0..layout.cp).map(move |cp| layout.node(dp, cp))).collect();
+    let pricing = resources.pricing(&machine)?.clone();
+    let domain = Domain {
+        sequences: &sequences,
+        cp: layout.cp,
+        shape: model.shape(layout.tp),
+        nodes: &nodes,
+        cost: &*pricing,
+    };
+    let made = prepare(&system, &domain, true, &Limits::default())?;
+    if args.format == PlanFormat::Json {
+        return output::line(serde_json::to_string(&made.plan).map_err(Failure::internal)?);
+    }
+    let on = Machine { cards_per_node: layout.cards_per_node, ..Machine::new(pricing, nodes) };
+    let runs = Runs { trace: args.format == PlanFormat::Perfetto, ..Runs::default() };
+    let times = simulate(&made.program, &on, runs).map_err(Failure::internal)?;
+    match args.format {
+        PlanFormat::Perfetto => output::line(trace(&made, &times.forward, &times.backward)),
+        _ => table(&made, &times.forward, &times.backward),
+    }
+}
+
+fn layout(text: &str) -> Result<Layout, Failure> {
+    let mut layout = Layout::dp_cp(1, 1);
+    for part in text.split(',') {
+        let (key, value) = part.split_once('=').unwrap_or((part, ""));
+        let number = value.trim().parse::<u32>().map_err(|_| {
+            Failure::usage(format!("--layout {text}: {part:?} is not key=number; for example dp=2,cp=4"))
+        })?;
+        match key.trim() {
+            "dp" => layout.dp = number,
+            "cp" => layout.cp = number,
+            "pp" => layout.pp = number,
+            "tp" => layout.tp = number,
+            "cards_per_node" => layout.cards_per_node = number,
+            other => {
+                let hint = crate::failure::nearest(other, ["dp", "cp", "pp", "tp", "cards_per_node"]);
+                return Err(Failure::usage(format!("--layout {text}: unknown degree {other}{hint}")));
+            }
+        }
+    }
+    Ok(layout)
+}
+
+fn options(list: &[String]) -> Result<Map<String, Value>, Failure> {
+    list.iter()
+        .map(|option| {
+            let (key, value) = option
+                .split_once('=')
+                .ok_or_else(|| Failure::usage(format!("--option {option}: expected key=value, for example tau=0.05")))?;
+            let value = serde_json::from_str(value).unwrap_or_else(|_| json!(value));
+            Ok((key.to_owned(), value))
+        })
+        .collect()
+}
+
+fn table(made: &Prepared, forward: &PassTimes, backward: &PassTimes) -> Result<(), Failure> {
+    let load = made.plan.load(Pass::Forward);
+    let mean = load.iter().sum::<u64>() as f64 / load.len().max(1) as f64;
+    let ms = |ps: u64| json!((ps as f64 * 1e-6).round() / 1e3);
+    let count = |rank: usize, kind: fn(&InstrKind) -> bool| {
+        let passes = [&made.program.forward, &made.program.backward];
+        passes.iter().flat_map(|p| p.ranks[rank].streams.iter().flatten()).filter(|i| kind(&i.kind)).count()
+    };
+    let rows: Vec<Map<String, Value>> = (0..load.len())
+        .map(|rank| {
+            let mut row = Map::new();
+            row.insert("rank".into(), json!(rank));
+            row.insert("load / mean".into(), json!((load[rank] as f64 / mean * 1e4).round() / 1e4));
+            row.insert("launches".into(), json!(count(rank, |k| matches!(k, InstrKind::Launch { .. }))));
+            row.insert("transfers".into(), json!(count(rank, |k| matches!(k, InstrKind::Transfer { .. }))));
+            row.insert("forward ms".into(), ms(forward.rank_end_ps[rank]));
+            row.insert("backward ms".into(), ms(backward.rank_end_ps[rank]));
+            let sent = |p: &PassTimes| p.intra_bytes[rank].saturating_add(p.inter_bytes[rank]);
+            row.insert("sent MB".into(), json!((sent(forward).saturating_add(sent(backward))) / 1_000_000));
+            row.insert("peak MB".into(), json!(made.peak_bytes.get(rank).map(|b| b / 1_000_000)));
+            row
+        })
+        .collect();
+    output::records(&rows, Format::Human)?;
+    let tiles = made.plan.forward.tiles.len();
+    output::line(format!(
+        "\n{}: {} ranks, {tiles} tiles, accepted by the checker; simulated forward {:.3} ms, backward {:.3} ms",
+        made.plan.planner,
+        made.plan.ranks,
+        forward.wave_ps as f64 * 1e-9,
+        backward.wave_ps as f64 * 1e-9
+    ))
+}
+
+/// A trace in Chrome's JSON format: a process a rank, a thread a stream; the backward follows the forward.
+fn trace(made: &Prepared, forward: &PassTimes, backward: &PassTimes) -> Value {
+    let mut events = Vec::new();
+    for rank in 0..made.plan.ranks {
+        events.push(json!({ "ph": "M", "name": "process_name", "pid": rank, "args": { "name": format!("rank {rank}") } }));
+        let streams = made.program.forward.ranks[rank as usize].streams.len();
+        for stream in 0..streams.max(made.program.backward.ranks[rank as usize].streams.len()) {
+            let name = if stream == 0 { "compute".to_owned() } else { format!("transfer {stream}") };
+            events.push(json!({ "ph": "M", "name": "thread_name", "pid": rank, "tid": stream, "args": { "name": name } }));
+        }
+    }
+    for (pass, times, start) in [("forward", forward, 0), ("backward", backward, forward.wave_ps)] {
+        let program = if pass == "forward" { &made.program.forward } else { &made.program.backward };
+        events.extend(times.trace.iter().map(|event| slice(pass, program, event, start)));
+    }
+    json!({ "displayTimeUnit": "ms", "traceEvents": events })
+}
+
+fn slice(pass: &str, program: &skewbench_exec::PassProgram, event: &TraceEvent, start: u64) -> Value {
+    let us = |ps: u64| ps as f64 * 1e-6;
+    let (name, args) = match event.what {
+        InstrKind::Launch { tiles, mask, q_heads, .. } => {
+            let views = &program.tiles[tiles.range()];
+            let rows: u64 = views.iter().map(|t| u64::from(t.q_rows)).sum();
+            let name = format!("{pass} attention, {} tiles, heads {}..{}", views.len(), q_heads.start, q_heads.end);
+            (name, json!({ "mask": format!("{mask:?}"), "rows": rows, "tiles": views.len() }))
+        }
+        InstrKind::Transfer { call } => {
+            let parts = &program.calls[call as usize].parts;
+            let names: Vec<&str> = parts.iter().flat_map(|p| p.tensors.iter().map(|t| t.name())).collect();
+            let received: u64 = parts
+                .iter()
+                .map(|p| program.routes[p.routes as usize].rows[event.rank as usize].received.saturating_mul(p.row_bytes))
+                .fold(0, u64::saturating_add);
+            (format!("{pass} call {call}: {}", names.join(" ")), json!({ "received_bytes": received }))
+        }
+        InstrKind::Pack { bytes, .. } => (format!("{pass} pack"), json!({ "bytes": bytes })),
+        InstrKind::Merge { bytes, .. } => (format!("{pass} merge"), json!({ "bytes": bytes })),
+        InstrKind::MergeLocal { bytes } => (format!("{pass} merge own"), json!({ "bytes": bytes })),
+        InstrKind::Cast { bytes } => (format!("{pass} cast"), json!({ "bytes": bytes })),
+        InstrKind::Linear { tokens } => (format!("{pass} linear"), json!({ "tokens": tokens })),
+    };
+    json!({
+        "ph": "X", "name": name, "pid": event.rank, "tid": event.stream, "args": args,
+        "ts": us(start + event.start_ps), "dur": us(event.end_ps - event.start_ps),
+    })
+}
