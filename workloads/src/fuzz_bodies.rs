@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::import::{Format, Lists, ReadOptions, read_bytes};
+use crate::import::{Counter, Format, Lists, ReadOptions, read_bytes};
 use crate::packing::Packing;
 use crate::source::MAX_LENGTH;
 
@@ -54,5 +54,11 @@ pub fn name(bytes: &[u8]) {
         let known = crate::preset(&name).is_ok();
         assert_eq!(known, crate::presets().iter().any(|p| p.name == name));
     }
-    crate::looks_like_file(&Path::new(&*name).to_string_lossy());
+}
+
+/// Hugging Face tokenizer.json, tried on a short text.
+pub fn tokenizer(bytes: &[u8]) {
+    if let Ok(counter) = Counter::from_bytes(bytes, Path::new("tokenizer.json")) {
+        drop(counter.count_all(&["one two".to_owned()]));
+    }
 }

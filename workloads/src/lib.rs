@@ -9,6 +9,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzz_bodies;
 mod import;
+mod math;
 mod pack;
 mod packing;
 mod presets;

@@ -3,7 +3,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 /// Random draws of one chunk.
 ///
-/// Everything that turns bits into numbers is written out here or comes from `libm`: neither the platform's math
+/// Everything that turns bits into numbers is written out in this crate or comes from `libm`: neither the platform's math
 /// library nor a release of a distribution crate can change the lengths that a seed stands for.
 #[derive(Clone, Debug)]
 pub(crate) struct Draws(ChaCha8Rng);
@@ -25,25 +25,16 @@ impl Draws {
         self.0.next_u64()
     }
 
-    /// Uniform in [0, 1), 53 bits.
+    /// Uniform in (0, 1), neither end included: (k + 1/2) / 2^52.
     #[inline]
     pub(crate) fn unit(&mut self) -> f64 {
-        (self.bits64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+        ((self.bits64() >> 12) as f64 + 0.5) * (1.0 / (1u64 << 52) as f64)
     }
 
     /// Uniform in 0..n; the bias is below n / 2^64.
     #[inline]
     pub(crate) fn below(&mut self, n: usize) -> usize {
         ((u128::from(self.bits64()) * n as u128) >> 64) as usize
-    }
-
-    /// Two independent standard normal variates by Box and Muller.
-    #[inline]
-    pub(crate) fn normal_pair(&mut self) -> (f64, f64) {
-        // 1 - unit() is in (0, 1], so the logarithm is finite.
-        let radius = (-2.0 * libm::log(1.0 - self.unit())).sqrt();
-        let (sin, cos) = libm::sincos(std::f64::consts::TAU * self.unit());
-        (radius * cos, radius * sin)
     }
 
     /// Fisher-Yates shuffle.
@@ -58,24 +49,25 @@ impl Draws {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::math::normal_quantile;
 
     #[test]
-    fn normal_variates_have_the_moments_of_the_standard_normal() {
+    fn draws_have_the_moments_of_their_distributions() {
         let mut draws = Draws::new(1, "test", 0);
         let n = 400_000;
-        let (mut sum, mut squares, mut beyond_two) = (0.0, 0.0, 0u32);
-        for _ in 0..n / 2 {
-            let (a, b) = draws.normal_pair();
-            for z in [a, b] {
-                sum += z;
-                squares += z * z;
-                beyond_two += u32::from(z > 2.0);
-            }
+        let (mut sum, mut squares, mut beyond_two, mut counts) = (0.0, 0.0, 0u32, [0u32; 3]);
+        for _ in 0..n {
+            let z = normal_quantile(draws.unit());
+            sum += z;
+            squares += z * z;
+            beyond_two += u32::from(z > 2.0);
+            counts[draws.below(3)] += 1;
         }
         let n = f64::from(n);
         assert!((sum / n).abs() < 0.006);
         assert!((squares / n - 1.0).abs() < 0.01);
         assert!((f64::from(beyond_two) / n - 0.02275).abs() < 0.001);
+        assert!(counts.iter().all(|c| (f64::from(*c) / n - 1.0 / 3.0).abs() < 0.003));
     }
 
     #[test]

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::error::WorkloadError;
+use crate::math::{EXP, Exp, normal_quantile};
 use crate::rng::Draws;
 
 /// Longest document that any source may hold: 2^40 tokens.
@@ -71,9 +72,23 @@ pub struct LengthSource(Arc<Kind>);
 
 #[derive(Debug)]
 enum Kind {
-    TwoLognormals { body: Lognormal, long: Lognormal, long_weight: f64, min: u64 },
-    Histogram { bins: Vec<Bin>, within: Within, alias: Alias },
-    Lists { pools: Vec<Pool>, alias: Alias },
+    TwoLognormals {
+        body: Lognormal,
+        long: Lognormal,
+        long_weight: f64,
+        min: u64,
+    },
+    /// `logs` holds every bin's lower edge and the logarithm of upper over lower edge.
+    Histogram {
+        bins: Vec<Bin>,
+        within: Within,
+        alias: Alias,
+        logs: Vec<(f64, f64)>,
+    },
+    Lists {
+        pools: Vec<Pool>,
+        alias: Alias,
+    },
 }
 
 /// Lengths drawn with equal probability, and the pool's share of all documents.
@@ -176,7 +191,8 @@ impl LengthSource {
             }
         }
         let alias = Alias::new(&bins.iter().map(|b| b.documents).collect::<Vec<_>>())?;
-        Ok(Self(Arc::new(Kind::Histogram { bins, within, alias })))
+        let logs = bins.iter().map(|b| (b.lower as f64, libm::log(b.upper as f64 / b.lower as f64))).collect();
+        Ok(Self(Arc::new(Kind::Histogram { bins, within, alias, logs })))
     }
 
     /// A list of lengths, drawn from with replacement.
@@ -208,7 +224,7 @@ impl LengthSource {
                 let mean = (1.0 - long_weight) * body.truncated_mean(cap) + long_weight * long.truncated_mean(cap);
                 mean.max((*min as f64).min(cap))
             }
-            Kind::Histogram { bins, within, alias } => {
+            Kind::Histogram { bins, within, alias, .. } => {
                 bins.iter().zip(&alias.shares).map(|(b, share)| share * b.truncated_mean(*within, cap)).sum()
             }
             Kind::Lists { pools, alias } => pools
@@ -241,32 +257,31 @@ impl LengthSource {
 
     /// Fills `out` with independent document lengths in tokens, each 1 to 2^40.
     pub(crate) fn fill(&self, draws: &mut Draws, out: &mut [u64]) {
+        let exp: &Exp = &EXP;
         match &*self.0 {
             Kind::TwoLognormals { body, long, long_weight, min } => {
-                let threshold = (long_weight * 4_294_967_296.0) as u64;
+                // One uniform number serves for the mode and for the length inside it.
+                let (in_long, in_body) = (1.0 / long_weight, 1.0 / (1.0 - long_weight));
                 let max = MAX_LENGTH as f64;
-                let length = |z: f64, mode: u32| {
-                    let mode = if u64::from(mode) < threshold { long } else { body };
-                    // min() first: a float that is too large for u64 would saturate silently.
-                    ((libm::exp(mode.mu + mode.sigma * z) + 0.5).min(max) as u64).max(*min)
-                };
-                for pair in out.chunks_mut(2) {
-                    let (first, second) = draws.normal_pair();
-                    let modes = draws.bits64();
-                    pair[0] = length(first, modes as u32);
-                    if let Some(slot) = pair.get_mut(1) {
-                        *slot = length(second, (modes >> 32) as u32);
-                    }
+                for slot in out {
+                    let u = draws.unit();
+                    let log = if u < *long_weight {
+                        long.mu + long.sigma * normal_quantile(u * in_long)
+                    } else {
+                        body.mu + body.sigma * normal_quantile((u - long_weight) * in_body)
+                    };
+                    *slot = ((exp.of(log.clamp(-1.0, 30.0)) + 0.5).min(max) as u64).max(*min);
                 }
             }
-            Kind::Histogram { bins, within, alias } => {
+            Kind::Histogram { bins, within, alias, logs } => {
                 for slot in out {
-                    let bin = &bins[alias.draw(draws)];
+                    let at = alias.draw(draws);
+                    let bin = &bins[at];
                     *slot = match within {
                         Within::Uniform => bin.lower + draws.below((bin.upper - bin.lower) as usize) as u64,
                         Within::LogUniform => {
-                            let (lower, upper) = (bin.lower as f64, bin.upper as f64);
-                            let length = lower * libm::exp(draws.unit() * libm::log(upper / lower));
+                            let (lower, log_ratio) = logs[at];
+                            let length = lower * exp.of(draws.unit() * log_ratio);
                             (length as u64).clamp(bin.lower, bin.upper - 1)
                         }
                     };

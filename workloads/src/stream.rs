@@ -47,7 +47,14 @@ pub struct WindowStream {
     gbs: usize,
     steps_per_chunk: usize,
     shuffle: bool,
-    recent: Mutex<Option<(u64, Arc<Vec<Vec<Window>>>)>>,
+    recent: Mutex<Option<Recent>>,
+}
+
+/// Steps of the chunk that was made last.
+#[derive(Clone, Debug)]
+struct Recent {
+    chunk: u64,
+    steps: Arc<Vec<Vec<Window>>>,
 }
 
 impl WindowStream {
@@ -120,16 +127,17 @@ impl WindowStream {
     /// Step number `index`. Steps of one chunk one after another cost one chunk: the last chunk is kept.
     pub fn step(&self, index: u64) -> Vec<Window> {
         let (chunk, step) = (index / self.steps_per_chunk as u64, (index % self.steps_per_chunk as u64) as usize);
-        let kept = |recent: &Option<(u64, Arc<Vec<Vec<Window>>>)>| {
-            recent.as_ref().filter(|(c, _)| *c == chunk).map(|(_, steps)| Arc::clone(steps))
-        };
-        let found = kept(&self.recent.lock().unwrap_or_else(PoisonError::into_inner));
+        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner).clone();
         // Made outside the lock: threads that walk different chunks must not wait for each other.
-        let steps = found.unwrap_or_else(|| {
-            let steps = Arc::new(self.chunk(chunk));
-            *self.recent.lock().unwrap_or_else(PoisonError::into_inner) = Some((chunk, Arc::clone(&steps)));
-            steps
-        });
+        let steps = match recent {
+            Some(recent) if recent.chunk == chunk => recent.steps,
+            _ => {
+                let steps = Arc::new(self.chunk(chunk));
+                let made = Recent { chunk, steps: Arc::clone(&steps) };
+                *self.recent.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
+                steps
+            }
+        };
         steps[step].clone()
     }
 

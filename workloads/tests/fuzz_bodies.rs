@@ -20,6 +20,11 @@ fn npy_file() -> Vec<u8> {
     bytes
 }
 
+const TOKENIZER: &[u8] = br#"{"version": "1.0", "truncation": {"direction": "Right", "max_length": 2, "strategy":
+ "LongestFirst", "stride": 0}, "padding": null, "added_tokens": [], "normalizer": null,
+ "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": null, "decoder": null,
+ "model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "one": 1}, "unk_token": "[UNK]"}}"#;
+
 /// A copy with some bytes replaced and the end cut off.
 fn damaged(whole: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
     let size = whole.len();
@@ -40,7 +45,7 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn jsonl(input in prop_oneof![bytes(), damaged(b"{\"tokens\": [1, 2.5e3], \"a\": {}}\n{\"tokens\": -1}\n".to_vec())]) {
@@ -70,6 +75,11 @@ proptest! {
     #[test]
     fn packing(input in prop_oneof![bytes(), damaged(b"ff:open=12,top_up=100".to_vec())]) {
         fuzz_bodies::packing(&input);
+    }
+
+    #[test]
+    fn tokenizer(input in prop_oneof![bytes(), damaged(TOKENIZER.to_vec())]) {
+        fuzz_bodies::tokenizer(&input);
     }
 
     #[test]

@@ -90,7 +90,7 @@ fn every_format_of_lengths_gives_the_same_documents() {
     assert_eq!(lengths, expected.repeat(7));
     // Parquet in, Parquet out, and as a workload of the same print as the text.
     let packed = folder.write("copy.parquet", fs::read(folder.path("out.parquet")).unwrap());
-    assert_eq!(folder.import(&[packed.clone()], ReadOptions::default()).unwrap().1, expected.repeat(7));
+    assert_eq!(folder.import(std::slice::from_ref(&packed), ReadOptions::default()).unwrap().1, expected.repeat(7));
     let print =
         |path: &Path| Workload::from_file(path, &ReadOptions::default(), 4096, Packing::Split).unwrap().fingerprint();
     assert_eq!(print(&inputs[0]), print(&inputs[1]));
@@ -250,10 +250,15 @@ fn options_that_do_not_go_together_are_refused() {
     assert!(error(&[], with(None)).contains("no input"));
     assert!(error(&[folder.path("none.txt")], with(None)).contains("none.txt: cannot be read"));
     assert!(error(&[folder.0.path().to_owned()], with(None)).contains("a folder of texts needs a tokenizer.json"));
-    assert!(error(&[lines.clone()], with(Some(&tokenizer))).contains("leave the tokenizer out"));
-    assert!(error(&[numbers.clone()], with(Some(&tokenizer))).contains("a.jsonl:1: the field holds a number"));
+    assert!(error(std::slice::from_ref(&lines), with(Some(&tokenizer))).contains("leave the tokenizer out"));
+    assert!(
+        error(std::slice::from_ref(&numbers), with(Some(&tokenizer))).contains("a.jsonl:1: the field holds a number")
+    );
     assert!(error(&[binary], with(Some(&tokenizer))).contains("a.md: not a UTF-8 text"));
-    assert!(error(&[numbers.clone()], with(Some(&lines))).contains("a.lengths: not a Hugging Face tokenizer.json"));
+    assert!(
+        error(std::slice::from_ref(&numbers), with(Some(&lines)))
+            .contains("a.lengths: not a Hugging Face tokenizer.json")
+    );
     let options = ImportOptions { read: with(None), out: folder.path("no/such/folder/x.parquet"), overwrite: false };
     assert!(import(&[lines], &options, &mut |_| {}).unwrap_err().to_string().contains("cannot be written"));
 }

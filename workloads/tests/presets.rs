@@ -112,8 +112,11 @@ fn fitted_presets_reproduce_the_fit() {
         for (ours, published) in ours.into_iter().zip(fit.lengths) {
             near("document length", ours, published, 0.05);
         }
-        for (ours, published) in windows.x_quantiles[1..6].iter().zip(fit.x) {
-            near("quantile of x", *ours, published, 0.05);
+        // Few windows lie around the 0.9 quantile of x: its standard error is above 2% on either side.
+        for ((ours, published), within) in
+            windows.x_quantiles[1..6].iter().zip(fit.x).zip([0.05, 0.05, 0.05, 0.05, 0.1])
+        {
+            near("quantile of x", *ours, published, within);
         }
     }
 }

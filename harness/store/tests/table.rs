@@ -47,7 +47,7 @@ fn large(rows: u32) -> Table {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(20000))]
+    #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
     fn parquet_gives_back_the_table(table in any_table()) {

@@ -14,6 +14,7 @@ use super::intake::Intake;
 use super::jsonl::missing;
 use super::length;
 use super::options::{Lists, ReadOptions};
+use super::pages;
 
 /// Rows decoded at a time.
 const ROWS: usize = 1 << 17;
@@ -36,6 +37,7 @@ pub(crate) fn read(
         .iter()
         .find(|field| names.iter().any(|n| n == *field))
         .ok_or_else(|| ImportError::file(file, missing("column", &fields, &names)))?;
+    guard(file, || Ok(pages::check(&mut reader, size, &metadata, field)))?.map_err(|why| bad(file, &why))?;
     let rows = metadata.num_rows;
     let mut first = 0;
     let mut group_end = 0;

@@ -23,7 +23,12 @@ impl Counter {
 
     pub(crate) fn from_bytes(bytes: &[u8], file: &Path) -> Result<Self, ImportError> {
         let bad = |why: String| ImportError::file(file, format!("not a Hugging Face tokenizer.json: {why}"));
-        let mut tokenizer = Tokenizer::from_bytes(bytes).map_err(|e| bad(e.to_string()))?;
+        // The library panics on some files that are not what it expects; plain syntax errors are found first, with
+        // their line and column.
+        serde_json::from_slice::<serde::de::IgnoredAny>(bytes).map_err(|e| bad(e.to_string()))?;
+        let parsed = std::panic::catch_unwind(|| Tokenizer::from_bytes(bytes).map_err(|e| e.to_string()));
+        let parsed = parsed.unwrap_or_else(|_| Err("the tokenizers library cannot read it".into()));
+        let mut tokenizer = parsed.map_err(bad)?;
         // Both would change lengths: truncation would hide every long document.
         tokenizer.with_truncation(None).map_err(|e| bad(e.to_string()))?;
         tokenizer.with_padding(None);

@@ -15,8 +15,8 @@
 //! squares cost what they cost there. Rows that see no key cost nothing. KV heads do not enter: the tables hold groups of 1 to 8.
 //!
 //! Errors of the built-in `h200` profile against its own rows, listed by [`Pricing::table_errors`] and bounded in `tests/sim/pricing.rs`: ragged calls
-//! at most 5.2%, 1.6% in the mean (the penalties are fitted on them); single calls of at least 1 ms at most 3.1%, of 30 microseconds at most
-//! 12.5%, and none where the rows do not contradict each other. docs/CALIBRATION.md has the table and what was not measured.
+//! at most 5.5%, below 2% in the mean (the penalties are fitted on them); single calls of at least 1 ms at most 3.5%, of 30 microseconds at most
+//! 13%, and none where the rows do not contradict each other. docs/CALIBRATION.md has the table and what was not measured.
 
 mod card;
 mod check;

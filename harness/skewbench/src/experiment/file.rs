@@ -232,6 +232,7 @@ impl Default for Fitted {
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
     /// Max over mean of pool work, less one, over all pools of a step.
+    #[serde(rename = "r_minus_1")]
     RMinus1,
     /// Waiting inside waves: sum of wave maxima over sum of wave means, less one.
     WaveR,

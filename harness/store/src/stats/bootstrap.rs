@@ -120,13 +120,14 @@ impl<'a> Bootstrap<'a> {
 }
 
 /// Indices by multiplication instead of rejection, several of one random word: what the multiplication leaves below the point is
-/// the fraction that the next index is taken from. With at most 4 indices for n of up to 2^12, 3 up to 2^16 and 2 above, the
-/// probabilities of indices differ by less than 2^-16 of themselves (above 2^23 samples: by n / 2^32 of the second index).
+/// the fraction that the next index is taken from. With 4 indices for n of up to 2^12, 3 up to 2^16, 2 up to 2^24 and 1 above, the
+/// probabilities of indices differ by less than 2^-16 of themselves.
 fn draw(random: &mut ChaCha8Rng, n: u32, indices: &mut [u32]) {
     match n {
         ..=0x1000 => draw_each::<4>(random, n, indices),
-        ..=0x1_0000 => draw_each::<3>(random, n, indices),
-        _ => draw_each::<2>(random, n, indices),
+        0x1001..=0x1_0000 => draw_each::<3>(random, n, indices),
+        0x1_0001..=0x100_0000 => draw_each::<2>(random, n, indices),
+        _ => draw_each::<1>(random, n, indices),
     }
 }
 

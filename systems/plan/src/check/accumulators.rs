@@ -88,14 +88,23 @@ pub(super) fn check(view: &View<'_>) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// Runs of the exit layout by rank.
-fn homes(view: &View<'_>) -> Vec<Vec<Run>> {
-    let mut homes: Vec<Vec<Run>> = vec![Vec::new(); view.plan.ranks as usize];
+/// Runs of the exit layout on one rank, sorted by sequence and row.
+#[derive(Clone, Default)]
+struct Homes {
+    runs: Vec<Run>,
+    /// No run has a stride, so that runs do not interleave.
+    dense: bool,
+}
+
+fn homes(view: &View<'_>) -> Vec<Homes> {
+    let mut homes = vec![Homes { runs: Vec::new(), dense: true }; view.plan.ranks as usize];
     for shard in &view.plan.exit {
-        homes[shard.rank as usize].push(Run { seq: shard.seq, rows: shard.rows, offset: 0 });
+        let home = &mut homes[shard.rank as usize];
+        home.runs.push(Run { seq: shard.seq, rows: shard.rows, offset: 0 });
+        home.dense &= shard.rows.stride == 1;
     }
-    for runs in &mut homes {
-        runs.sort_unstable_by_key(|r| (r.seq, r.rows.start));
+    for home in &mut homes {
+        home.runs.sort_unstable_by_key(|r| (r.seq, r.rows.start));
     }
     homes
 }
@@ -234,7 +243,7 @@ fn conserved(
     kind: Kind,
     heads: HeadRange,
     group: &[Event],
-    homes: &[Run],
+    homes: &Homes,
     scratch: &mut Scratch,
 ) -> Result<(), PlanError> {
     stretches(view, rank, kind, group, &mut scratch.stretches);
@@ -332,24 +341,32 @@ fn conserved(
     Ok(())
 }
 
-/// The usual case, without allocation: one departure, after every contribution, that may carry a partial sum.
+/// The usual cases, without allocation: one departure after every contribution, which may carry a partial sum or takes the
+/// one contribution that has seen all keys.
 fn plainly_leaves(view: &View<'_>, rank: u32, group: &[Event], active: &[Stretch]) -> bool {
     let mut departure = None;
-    let mut gains = 0;
-    for event in active.iter().map(|s| &group[s.event as usize]) {
+    let (mut gains, mut complete) = (0, true);
+    for stretch in active {
+        let event = &group[stretch.event as usize];
         match event.change {
-            Change::Departure { needs_all_keys: true, .. } | Change::Arrival { rounded: true, .. } => return false,
+            Change::Arrival { rounded: true, .. } => return false,
             Change::Departure { .. } if departure.is_some() => return false,
-            Change::Departure { .. } => departure = Some(event.op),
-            _ => gains += 1,
+            Change::Departure { needs_all_keys, .. } => departure = Some((event.op, needs_all_keys)),
+            _ => {
+                gains += 1;
+                complete &= stretch.all_keys;
+            }
         }
     }
-    let Some(departure) = departure.filter(|_| gains > 0) else { return false };
+    let Some((departure, needs_all_keys)) = departure.filter(|_| gains > 0) else { return false };
+    if needs_all_keys && (gains > 1 || !complete) {
+        return false;
+    }
     active.iter().map(|s| &group[s.event as usize]).all(|e| e.departs() || view.order.before(rank, e.op, departure))
 }
 
 /// Whether the rank is home of row `index` of the stretch's class; cuts `until` where that changes.
-fn home_until(homes: &[Run], stretch: &Stretch, index: u32, until: &mut u32) -> bool {
+fn home_until(homes: &Homes, stretch: &Stretch, index: u32, until: &mut u32) -> bool {
     let (stride, class) = stretch.class;
     let row = index * stride + class;
     let cut = |until: &mut u32, edge: u32| {
@@ -359,9 +376,21 @@ fn home_until(homes: &[Run], stretch: &Stretch, index: u32, until: &mut u32) -> 
             *until = (*until).min(at);
         }
     };
+    let first = homes.runs.partition_point(|r| r.seq < stretch.seq);
+    let count = homes.runs[first..].partition_point(|r| r.seq == stretch.seq);
+    let of_sequence = &homes.runs[first..first + count];
+    if stride == 1 && homes.dense {
+        let next = of_sequence.partition_point(|r| r.rows.start <= row);
+        let held = next > 0 && row < of_sequence[next - 1].rows.end();
+        if held {
+            cut(until, of_sequence[next - 1].rows.end());
+        } else if let Some(run) = of_sequence.get(next) {
+            cut(until, run.rows.start);
+        }
+        return held;
+    }
     let mut here = false;
-    let first = homes.partition_point(|r| r.seq < stretch.seq);
-    for run in homes[first..].iter().take_while(|r| r.seq == stretch.seq) {
+    for run in of_sequence {
         let held = row >= run.rows.start && row < run.rows.end();
         let edge = if held { run.rows.end() } else { run.rows.start };
         if run.rows.stride == 1 {
