@@ -52,8 +52,8 @@ impl Accumulator {
     }
 
     /// Fixes the runs once all launches are known; accumulators on the same tiles share them.
-    pub(crate) fn close(&mut self, tiles: &[Tile], closed: &[Self]) {
-        if let Some(twin) = closed.iter().find(|a| a.tensor == self.tensor && a.spans == self.spans) {
+    pub(crate) fn close<'a>(&mut self, tiles: &[Tile], mut closed: impl Iterator<Item = &'a Self>) {
+        if let Some(twin) = closed.find(|a| a.tensor == self.tensor && a.spans == self.spans) {
             self.runs = twin.runs.clone();
             return;
         }
@@ -94,14 +94,37 @@ impl Accumulator {
         let mut rows: Vec<(u32, Rows)> = tiles.iter().map(|t| (t.seq, rows_of(self.tensor, t))).collect();
         let given = total(rows.iter().map(|(_, r)| *r));
         let held = total(self.filled.iter().map(|run| run.rows));
-        rows.extend(self.filled.iter().map(|run| (run.seq, run.rows)));
-        self.filled = Run::coalesce(&mut rows);
+        let launch = Run::coalesce(&mut rows);
+        self.filled = if self.filled.is_empty() { launch } else { union(&self.filled, &launch) };
         let met = held + given - total(self.filled.iter().map(|run| run.rows));
         if self.is_fresh() {
             self.first_met = Some(span);
             self.first_meeting = (met, self.filled.clone());
         }
         met
+    }
+}
+
+/// Union of two sorted lists of runs; offsets have no meaning.
+fn union(a: &[Run], b: &[Run]) -> Arc<[Run]> {
+    if a.iter().chain(b).any(|run| run.rows.stride != 1) {
+        let mut rows: Vec<(u32, Rows)> = a.iter().chain(b).map(|run| (run.seq, run.rows)).collect();
+        return Run::coalesce(&mut rows);
+    }
+    let mut out: Vec<Run> = Vec::with_capacity(a.len() + b.len());
+    let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
+    loop {
+        let key = |run: &&Run| (run.seq, run.rows.start);
+        let next = match (a.peek(), b.peek()) {
+            (Some(x), Some(y)) if key(x) <= key(y) => a.next(),
+            (Some(_), None) => a.next(),
+            _ => b.next(),
+        };
+        let Some(next) = next else { return out.into() };
+        match out.last_mut().filter(|last| last.seq == next.seq && next.rows.start <= last.rows.end()) {
+            Some(last) => last.rows.len = last.rows.len.max(next.rows.end() - last.rows.start),
+            None => out.push(*next),
+        }
     }
 }
 

@@ -70,10 +70,13 @@ fn lower_pass(plan: &Plan, facts: &PassFacts, operands: &Operands, pass: Pass) -
     for shard in &plan.exit {
         exit[shard.rank as usize].push((shard.seq, shard.rows));
     }
+    let mut before: Vec<Accumulator> = Vec::new();
     for rank in 0..plan.ranks {
         let home = Run::coalesce(&mut exit[rank as usize]);
-        let lowered = RankLowering::new(plan, facts, operands, pass, rank, home).run(&mut program)?;
+        let (lowered, accumulators) =
+            RankLowering::new(plan, facts, operands, pass, rank, home, &before).run(&mut program)?;
         program.ranks.push(lowered);
+        before = accumulators;
     }
     Ok(program)
 }
@@ -98,6 +101,8 @@ struct RankLowering<'a> {
     /// Exit buffers of O (forward) or dQ and dK (backward).
     exit_base: Vec<(Tensor, u32)>,
     accumulators: Vec<Accumulator>,
+    /// Those of the rank before: ranks that run the same tiles share what follows from them.
+    before: &'a [Accumulator],
     results: Vec<ResultMemo>,
 }
 
@@ -109,6 +114,7 @@ impl<'a> RankLowering<'a> {
         pass: Pass,
         rank: u32,
         home: Arc<[Run]>,
+        before: &'a [Accumulator],
     ) -> Self {
         let operands = operands.ranks.get(rank as usize).map_or(&[][..], Vec::as_slice);
         let mut this = Self {
@@ -119,6 +125,7 @@ impl<'a> RankLowering<'a> {
             pass,
             rank,
             home,
+            before,
             results: Vec::new(),
             buffers: Vec::new(),
             slab_base: Vec::new(),
@@ -213,7 +220,7 @@ impl<'a> RankLowering<'a> {
         for i in 0..accumulators.len() {
             let (closed, rest) = accumulators.split_at_mut(i);
             let accumulator = &mut rest[0];
-            accumulator.close(&self.table.tiles, closed);
+            accumulator.close(&self.table.tiles, closed.iter().chain(self.before));
             if !accumulator.at_home(&self.home) {
                 let runs = accumulator.runs.clone();
                 let (tensor, heads) = (accumulator.tensor, accumulator.heads);
@@ -223,7 +230,7 @@ impl<'a> RankLowering<'a> {
         self.accumulators = accumulators;
     }
 
-    fn run(mut self, program: &mut PassProgram) -> Result<RankProgram, LowerError> {
+    fn run(mut self, program: &mut PassProgram) -> Result<(RankProgram, Vec<Accumulator>), LowerError> {
         let streams = &self.table.ranks[self.rank as usize].streams;
         let mut lowered: Vec<Vec<Instr>> = vec![Vec::new(); streams.len()];
         // Last instruction of every operation, so that dependencies on operations become dependencies on instructions.
@@ -257,7 +264,7 @@ impl<'a> RankLowering<'a> {
             }));
             lowered[stream][first].after = Span { start, end: program.events.len() as u32 };
         }
-        Ok(RankProgram { buffers: self.buffers, streams: lowered })
+        Ok((RankProgram { buffers: self.buffers, streams: lowered }, self.accumulators))
     }
 
     /// After the last merge of f32 partial sums, the finished sums of the rank's own rows become bf16.
@@ -309,11 +316,13 @@ impl<'a> RankLowering<'a> {
             return Ok((buffer, memo.rows.clone()));
         }
         let tiles = &self.table.tiles[launch.tiles.range()];
+        let mut near = 0;
         let rows: Result<Arc<[u32]>, LowerError> = tiles
             .iter()
             .map(|tile| {
                 let rows = rows_of(accumulator.tensor, tile);
-                Run::find_dense(runs, tile.seq, rows).ok_or_else(|| self.scattered(accumulator.tensor, tile.seq, rows))
+                Run::find_dense_near(runs, &mut near, tile.seq, rows)
+                    .ok_or_else(|| self.scattered(accumulator.tensor, tile.seq, rows))
             })
             .collect();
         let rows = rows?;
@@ -387,7 +396,8 @@ impl<'a> RankLowering<'a> {
     /// Rows of a launch that meet a partial sum; head pieces that start afresh on the same tiles meet alike.
     fn meet(&mut self, slot: usize, launch: &Launch) -> u64 {
         let (tensor, span) = (self.accumulators[slot].tensor, launch.tiles);
-        let twin = self.accumulators.iter().find(|a| a.tensor == tensor && a.first_met == Some(span));
+        let mut known = self.accumulators.iter().chain(self.before);
+        let twin = known.find(|a| a.tensor == tensor && a.first_met == Some(span));
         if let Some((met, filled)) = twin.filter(|_| self.accumulators[slot].is_fresh()).map(Accumulator::first_meeting)
         {
             return self.accumulators[slot].meet_like(span, met, filled);

@@ -91,6 +91,28 @@ impl Run {
         })
     }
 
+    /// [`Run::find_dense`] for rows that come in order: looks first where the last rows were found.
+    pub fn find_dense_near(runs: &[Self], near: &mut usize, seq: u32, rows: Rows) -> Option<u32> {
+        let place = (seq, rows.start);
+        let holds = |i: usize| {
+            let here = runs.get(i).is_some_and(|run| (run.seq, run.rows.start) <= place);
+            here && runs.get(i + 1).is_none_or(|run| (run.seq, run.rows.start) > place)
+        };
+        if !holds(*near) {
+            *near = if holds(*near + 1) {
+                *near + 1
+            } else {
+                runs.partition_point(|run| (run.seq, run.rows.start) <= place).checked_sub(1)?
+            };
+        }
+        let run = &runs[*near];
+        let plain = run.seq == seq && run.rows.stride == 1 && (rows.stride == 1 || rows.len == 1);
+        if plain && rows.end() <= run.rows.end() {
+            return Some(run.offset + rows.start - run.rows.start);
+        }
+        Self::find_dense(runs, seq, rows)
+    }
+
     fn find_by(runs: &[Self], seq: u32, rows: Rows, fits: impl Fn(&Self) -> bool) -> Option<u32> {
         let before = runs.partition_point(|run| (run.seq, run.rows.start) <= (seq, rows.start));
         let mut candidates = runs[..before].iter().rev().take_while(|run| run.seq == seq);
@@ -123,7 +145,21 @@ impl RankSlabs {
         add_shards(&mut ranks, &plan.entry, Provider::Entry, entry, (all_q, all_kv));
         if pass == Pass::Backward {
             let home = if lse_goes_home(&plan.forward) { TensorSet::O_LSE } else { TensorSet::of(&[Tensor::O]) };
-            add_shards(&mut ranks, &plan.exit, Provider::Exit, home, (all_q, HeadRange::EMPTY));
+            if plan.exit == plan.entry {
+                // One layout, one set of runs: what is found in one is found in the other.
+                for rank in &mut ranks {
+                    let runs = rank.slabs.first().map(|slab| slab.runs.clone());
+                    rank.slabs.extend(runs.map(|runs| Slab {
+                        provider: Provider::Exit,
+                        tensors: home,
+                        q_heads: all_q,
+                        kv_heads: HeadRange::EMPTY,
+                        runs,
+                    }));
+                }
+            } else {
+                add_shards(&mut ranks, &plan.exit, Provider::Exit, home, (all_q, HeadRange::EMPTY));
+            }
             let forward = MoveIndices::of(&plan.forward, plan.ranks);
             let mut builder = Builder::new(&plan.forward, &forward);
             for (index, call) in plan.forward.calls.iter().enumerate().filter(|(_, call)| call.keep) {
@@ -206,24 +242,25 @@ struct Builder<'a> {
     pass: &'a PassPlan,
     indices: &'a MoveIndices,
     made: HashMap<(usize, Side), RankRuns>,
+    last: Arc<[Run]>,
 }
 
 impl<'a> Builder<'a> {
     fn new(pass: &'a PassPlan, indices: &'a MoveIndices) -> Self {
-        Self { pass, indices, made: HashMap::new() }
+        Self { pass, indices, made: HashMap::new(), last: Arc::from([]) }
     }
 
     fn runs(&mut self, span: Span, side: Side) -> &RankRuns {
-        let Self { pass, indices, made } = self;
+        let Self { pass, indices, made, last } = self;
         made.entry((indices.id(span), side)).or_insert_with(|| {
             let moves = pass.moves.get(span.range()).unwrap_or_default();
             let ranks = pass.ranks.len() as u32;
-            indices.get(span).map(|index| runs_by_rank(moves, index, ranks, side)).unwrap_or_default()
+            indices.get(span).map(|index| runs_by_rank(moves, index, ranks, side, last)).unwrap_or_default()
         })
     }
 }
 
-fn runs_by_rank(moves: &[Move], index: &MoveIndex, ranks: u32, side: Side) -> RankRuns {
+fn runs_by_rank(moves: &[Move], index: &MoveIndex, ranks: u32, side: Side, last: &mut Arc<[Run]>) -> RankRuns {
     let mut rows = Vec::new();
     (0..ranks)
         .filter_map(|rank| {
@@ -232,13 +269,25 @@ fn runs_by_rank(moves: &[Move], index: &MoveIndex, ranks: u32, side: Side) -> Ra
             rows.extend(
                 list.iter().map(|i| &moves[*i as usize]).filter(|m| !m.rows.is_empty()).map(|m| (m.seq, m.rows)),
             );
-            (!rows.is_empty()).then(|| (rank, coalesce(&mut rows)))
+            (!rows.is_empty()).then(|| {
+                // Ranks that hold the same rows share them, and whoever looks rows up sees that they do.
+                let runs = coalesce(&mut rows);
+                if runs != *last {
+                    *last = runs;
+                }
+                (rank, last.clone())
+            })
         })
         .collect()
 }
 
 fn coalesce(rows: &mut [(u32, Rows)]) -> Arc<[Run]> {
-    rows.sort_unstable_by_key(|(seq, r)| (*seq, r.stride, r.class(), r.start));
+    if rows.iter().all(|(_, r)| r.stride == 1) {
+        // Rows mostly come as a few sorted lists, which a stable sort only merges.
+        rows.sort_by_key(|(seq, r)| (u64::from(*seq) << 32) | u64::from(r.start));
+    } else {
+        rows.sort_unstable_by_key(|(seq, r)| (*seq, r.stride, r.class(), r.start));
+    }
     let mut runs: Vec<Run> = Vec::new();
     for &(seq, next) in rows.iter() {
         if let Some(last) = runs.last_mut() {
@@ -254,7 +303,9 @@ fn coalesce(rows: &mut [(u32, Rows)]) -> Arc<[Run]> {
         }
         runs.push(Run { seq, rows: next, offset: 0 });
     }
-    runs.sort_unstable_by_key(|run| (run.seq, run.rows.start));
+    if !runs.is_sorted_by_key(|run| (run.seq, run.rows.start)) {
+        runs.sort_unstable_by_key(|run| (run.seq, run.rows.start));
+    }
     let mut offset = 0;
     for run in &mut runs {
         run.offset = offset;

@@ -2,6 +2,7 @@
 
 pub mod compare;
 pub mod env;
+mod folder;
 mod output;
 pub mod plan;
 pub mod report;
@@ -10,4 +11,5 @@ pub mod results;
 pub mod run;
 pub mod shell;
 pub mod systems;
+mod validate;
 pub mod workload;

@@ -17,7 +17,18 @@ pub fn run(args: &ReportArgs) -> Result<(), Failure> {
     if folders.is_empty() {
         return Err(Failure::config(format!("{}: no run in this folder", args.runs[0].display())));
     }
-    let out = args.out.clone().unwrap_or_else(|| args.runs[0].clone());
+    let out = match (&args.out, args.runs.as_slice()) {
+        (Some(out), _) => out.clone(),
+        (None, [run]) if folders == [run.clone()] => beside(run),
+        (None, [study]) => study.clone(),
+        (None, _) => return Err(Failure::usage("several runs need a folder for their report; give one with --out")),
+    };
+    if foreign(&out) {
+        return Err(Failure::config(format!(
+            "{}: holds files and no report; choose an empty or new folder with --out",
+            out.display()
+        )));
+    }
     let (rows, page) = render_folders(&folders, args.templates.as_deref(), &out)?;
     write_summary(&rows, &out.join("summary.json"))?;
     output::line(page.display())
@@ -45,14 +56,57 @@ pub fn render_folders(
             (loaded, values)
         })
         .collect();
-    let command = experiments
-        .first()
-        .and_then(|(l, _)| l.data.manifest.invocations.first())
-        .map(|i| i.command.iter().skip(1).map(String::as_str).collect::<Vec<_>>().join(" "))
-        .unwrap_or_default();
-    let rendering =
-        Rendering { experiments: &experiments, command: format!("skewbench {command}"), templates, out };
+    let invocation = experiments.first().and_then(|(l, _)| l.data.manifest.invocations.first());
+    let command = command(invocation.map_or(&[], |i| &i.command));
+    let rendering = Rendering { experiments: &experiments, command, templates, out };
+    sweep(out);
+    sweep(&out.join("data"));
     render(&rendering, &resources, &run::reference()?)
+}
+
+/// The command line that gives a run's numbers: without what decides only where they go and how fast.
+fn command(line: &[String]) -> String {
+    const WITH_VALUE: [&str; 4] = ["--out", "--threads", "--format", "--templates"];
+    const ALONE: [&str; 2] = ["--force", "--requeue"];
+    let mut words = vec!["skewbench".to_owned()];
+    let mut rest = line.iter().skip(1);
+    while let Some(word) = rest.next() {
+        if WITH_VALUE.contains(&word.as_str()) {
+            rest.next();
+        } else if !ALONE.contains(&word.as_str()) && !WITH_VALUE.iter().any(|flag| word.starts_with(&format!("{flag}="))) {
+            let plain = !word.is_empty() && !word.contains(char::is_whitespace);
+            words.push(if plain { word.clone() } else { format!("'{word}'") });
+        }
+    }
+    words.join(" ")
+}
+
+/// Folder of the report of a single run, which itself holds nothing but what was sealed.
+fn beside(run: &Path) -> PathBuf {
+    let name = run.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_else(|| "run".into());
+    run.with_file_name(format!("{name}-report"))
+}
+
+/// True for a folder that something else than a report was written to.
+fn foreign(out: &Path) -> bool {
+    let holds = |name: &str| out.join(name).exists();
+    let empty = std::fs::read_dir(out).map_or(true, |mut entries| entries.next().is_none());
+    !empty && !holds("summary.json") && !holds("run")
+}
+
+/// Removes what a process left that was killed while it wrote a page or a summary.
+fn sweep(folder: &Path) {
+    let unfinished = |name: &str| {
+        let part = name.strip_prefix('.').and_then(|n| n.strip_suffix(".part"));
+        let temporary = name.strip_prefix(".tmp").is_some_and(|n| n.len() == 6 && n.bytes().all(|b| b.is_ascii_alphanumeric()));
+        temporary || part.and_then(|n| n.rsplit_once('.')).is_some_and(|(_, pid)| pid.parse::<u32>().is_ok())
+    };
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        if unfinished(&entry.file_name().to_string_lossy()) {
+            // A file that cannot be removed does no harm but to stay.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// Run folders at or below a path: the path itself, the folders of its `run` folder, or its own folders.

@@ -34,7 +34,7 @@ pub fn run(args: &ReproduceArgs) -> Result<(), Failure> {
         seed: args.common.seed,
         profile: args.common.profile.clone(),
     };
-    let study = Study::new(found, scale)?;
+    let study = Study::new(found, scale, &[])?;
     let name = if args.quick { "reproduce-quick" } else { "reproduce" };
     let out = args.common.out.clone().unwrap_or_else(|| PathBuf::from("results/runs").join(study.name(name)));
     finish(study, &args.common, &out, false)

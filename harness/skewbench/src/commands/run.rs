@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use skewbench_store::{Reference, RowStatus};
 
+use super::folder::{claim, run_folder};
+use super::validate::{validate, validate_together};
 use super::{output, report, reproduce};
 use crate::cells::Resources;
 use crate::cli::{CommonRunArgs, RunArgs};
@@ -13,6 +15,9 @@ use crate::present::{print_summary, write_summary};
 use crate::scheduler::{Options, execute, inputs};
 
 const REFERENCE: &str = include_str!("../../../../results/reference/paper.toml");
+
+/// Most threads that a user may ask for; more would be a slip.
+const MOST_THREADS: usize = 1024;
 
 /// Published numbers.
 ///
@@ -29,13 +34,21 @@ pub struct Study {
 }
 
 impl Study {
-    /// Resolves experiments.
+    /// Resolves experiments; `changes` are what the command line set in them, for messages.
     ///
     /// # Errors
-    /// As [`expand`].
-    pub fn new(found: Vec<Found>, scale: Scale) -> Result<Self, Failure> {
+    /// As [`expand`], and what no run could give.
+    pub fn new(found: Vec<Found>, scale: Scale, changes: &[String]) -> Result<Self, Failure> {
         let mut resources = Resources::default();
-        let experiments = found.iter().map(|f| expand(f, &scale, &mut resources)).collect::<Result<_, _>>()?;
+        let experiments: Vec<Expanded> =
+            found.iter().map(|f| expand(f, &scale, &mut resources)).collect::<Result<_, _>>()?;
+        for expanded in &experiments {
+            validate(expanded, changes)?;
+            for (workload, _) in &expanded.workloads {
+                resources.steps(workload, expanded.found.experiment.gbs, expanded.seed)?;
+            }
+        }
+        validate_together(&experiments)?;
         Ok(Self { experiments, resources })
     }
 
@@ -58,11 +71,6 @@ impl Study {
         }
         Ok(())
     }
-}
-
-/// Folder of an experiment's run below the study's folder.
-fn run_folder(out: &Path, id: &str) -> PathBuf {
-    out.join("run").join(id.replace(['/', '\\'], "-"))
 }
 
 /// Runs experiments, or lists what would be run.
@@ -88,7 +96,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         seed: args.common.seed,
         profile: args.common.profile.clone(),
     };
-    let study = Study::new(found, scale)?;
+    let study = Study::new(found, scale, &args.changes)?;
     if args.list {
         return study.list();
     }
@@ -103,14 +111,20 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
 pub fn finish(study: Study, common: &CommonRunArgs, out: &Path, requeue: bool) -> Result<(), Failure> {
     reproduce::require_backend(common.backend)?;
     if let Some(threads) = common.threads {
-        if threads == 0 {
-            return Err(Failure::usage("--threads 0; give at least 1"));
+        if !(1..=MOST_THREADS).contains(&threads) {
+            return Err(Failure::usage(format!("--threads {threads}; give 1 to {MOST_THREADS}")));
         }
         // Built once per process; a second study of the same process keeps the first pool.
         let _already_built = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
     }
-    let options = Options { force: common.force, requeue, command: std::env::args().collect() };
+    if let Some(templates) = common.templates.as_deref().filter(|t| !t.is_dir()) {
+        return Err(Failure::config(format!("--templates {}: not a folder; give one that holds index.html", templates.display())));
+    }
+    let command = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let options = Options { force: common.force, requeue, command };
     let folders: Vec<PathBuf> = study.experiments.iter().map(|e| run_folder(out, &e.found.id)).collect();
+    let planned: Vec<_> = study.experiments.iter().map(|e| inputs(e, &study.resources, &options)).collect();
+    claim(out, &folders.iter().cloned().zip(planned).collect::<Vec<_>>(), common.force)?;
     let jobs: Vec<(&Expanded, &Path)> =
         study.experiments.iter().zip(&folders).map(|(e, f)| (e, f.as_path())).collect();
     let outcome = execute(&jobs, &study.resources, &options)?;

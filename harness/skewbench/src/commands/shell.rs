@@ -26,5 +26,8 @@ pub fn man() -> Result<(), Failure> {
 }
 
 fn write(text: &[u8]) -> Result<(), Failure> {
-    std::io::stdout().write_all(text).map_err(|e| Failure::config(format!("standard output: {e}")))
+    match std::io::stdout().write_all(text) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::config(format!("standard output: {e}"))),
+        _ => Ok(()),
+    }
 }

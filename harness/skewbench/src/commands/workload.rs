@@ -146,6 +146,9 @@ fn rounded(value: f64) -> Value {
 }
 
 fn sample(args: &WorkloadArgs) -> Result<(), Failure> {
+    if args.steps == 0 {
+        return Err(Failure::config("--steps must be at least 1"));
+    }
     let workload = open(args)?;
     let options = StreamOptions { gbs: args.gbs, ..StreamOptions::default() };
     let stream = WindowStream::with_options(&workload, args.seed, options).map_err(Failure::config)?;

@@ -6,6 +6,8 @@
 //! each departure of the same rows and heads, a departure has something to take, and only homes (the exit layout) end
 //! up with anything.
 
+mod simple;
+
 use super::{View, heads_text, rows_text};
 use crate::{CallMode, Dtype, HeadRange, Mask, OpId, Pass, PlanError, Rows, Run, Span, Tensor, Tile, Work};
 
@@ -152,7 +154,7 @@ fn alike(view: &View<'_>, rank: u32, a: &[Event], b: &[Event]) -> bool {
 }
 
 /// A stretch of rows that one event of the group touches.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Stretch {
     seq: u32,
     class: (u32, u32),
@@ -164,12 +166,22 @@ struct Stretch {
     local: bool,
 }
 
+impl Stretch {
+    /// Sequence, class and first row as one number.
+    fn place(&self) -> u128 {
+        let (stride, class) = self.class;
+        let lane = u64::from(stride) << 32 | u64::from(class);
+        u128::from(self.seq) << 96 | u128::from(lane) << 32 | u128::from(self.start)
+    }
+}
+
 #[derive(Default)]
 struct Scratch {
     stretches: Vec<Stretch>,
     away: Vec<Stretch>,
     at_home: Vec<Stretch>,
     active: Vec<Stretch>,
+    contributed: simple::Contributed,
 }
 
 fn stretches(view: &View<'_>, rank: u32, kind: Kind, group: &[Event], out: &mut Vec<Stretch>) {
@@ -184,9 +196,9 @@ fn stretches(view: &View<'_>, rank: u32, kind: Kind, group: &[Event], out: &mut 
         match event.change {
             Change::Contribution(span, mask) => {
                 for tile in &table.tiles[span.range()] {
-                    let bounds = &view.plan.sequences[tile.seq as usize];
-                    let first = bounds[bounds.partition_point(|b| *b <= tile.q.start) - 1];
-                    let all_keys = mask == Mask::Causal && tile.k.stride == 1 && tile.k.start == first;
+                    let starts = || view.plan.sequences[tile.seq as usize].binary_search(&tile.k.start).is_ok();
+                    // A causal tile from the first key of its document on has seen all keys of its rows.
+                    let all_keys = kind == Kind::Output && mask == Mask::Causal && tile.k.stride == 1 && starts();
                     add(i, tile.seq, kind.rows(tile), all_keys, false);
                 }
             }
@@ -246,8 +258,11 @@ fn conserved(
     homes: &Homes,
     scratch: &mut Scratch,
 ) -> Result<(), PlanError> {
+    if simple::conserved(view, rank, kind, group, homes, &mut scratch.contributed) {
+        return Ok(());
+    }
     stretches(view, rank, kind, group, &mut scratch.stretches);
-    let Scratch { stretches, away, at_home, active } = scratch;
+    let Scratch { stretches, away, at_home, active, .. } = scratch;
     let fail = |s: &Stretch, start: u32, end: u32, what: String| {
         let (stride, class) = s.class;
         let rows = Rows { start: start * stride + class, len: end - start, stride };
@@ -301,7 +316,7 @@ fn conserved(
             return Err(fail(taken, taken.start.max(late.start), taken.end.min(late.end), what));
         }
     }
-    at_home.sort_unstable();
+    at_home.sort_by_key(Stretch::place);
     for pair in at_home.windows(2) {
         let meet = (pair[0].seq, pair[0].class) == (pair[1].seq, pair[1].class) && pair[1].start < pair[0].end;
         let rounded = pair.iter().map(|s| &group[s.event as usize]).find(|e| e.is_rounded());
@@ -310,7 +325,8 @@ fn conserved(
             return Err(fail(&pair[1], pair[1].start, pair[0].end.min(pair[1].end), what));
         }
     }
-    away.sort_unstable();
+    // Tiles and moves mostly come in order: a stable sort merges what is sorted already.
+    away.sort_by_key(Stretch::place);
     let mut rest = away.as_slice();
     while let Some(first) = rest.first() {
         let count = rest.partition_point(|s| (s.seq, s.class) <= (first.seq, first.class));

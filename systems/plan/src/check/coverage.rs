@@ -71,12 +71,13 @@ pub(super) fn check<'a>(view: &View<'a>, accepted: &mut Accepted<'a>) -> Result<
 fn covers(view: &View<'_>, heads: HeadRange, launches: &Launches) -> Result<(), PlanError> {
     let tiles = &view.plan.pass(view.pass).tiles;
     let mut pieces = Vec::with_capacity(launches.iter().map(|(span, _)| span.len()).sum());
+    let mut near = 0;
     for (span, mask) in launches {
         for tile in &tiles[span.range()] {
-            pieces.push(piece(view, heads, tile, *mask)?);
+            pieces.push(piece(view, heads, tile, *mask, &mut near)?);
         }
     }
-    pieces.sort_unstable();
+    by_document(view, &mut pieces);
     let mut rest = pieces.as_slice();
     for (seq, bounds) in view.plan.sequences.iter().enumerate() {
         for (doc, edge) in bounds.windows(2).enumerate() {
@@ -90,14 +91,53 @@ fn covers(view: &View<'_>, heads: HeadRange, launches: &Launches) -> Result<(), 
     Ok(())
 }
 
+/// Sorts pieces: first into their documents by counting, then each document's.
+fn by_document(view: &View<'_>, pieces: &mut Vec<Piece>) {
+    let mut base = Vec::with_capacity(view.plan.sequences.len());
+    let mut documents = 0;
+    for bounds in &view.plan.sequences {
+        base.push(documents);
+        documents += bounds.len() - 1;
+    }
+    let slot = |p: &Piece| base[p.seq as usize] + p.doc as usize;
+    let mut start = vec![0u32; documents + 1];
+    for piece in pieces.iter() {
+        start[slot(piece) + 1] += 1;
+    }
+    for i in 0..documents {
+        start[i + 1] += start[i];
+    }
+    let mut next = start.clone();
+    let Some(first) = pieces.first().copied() else { return };
+    let mut sorted = vec![first; pieces.len()];
+    for piece in pieces.iter() {
+        let at = &mut next[slot(piece)];
+        sorted[*at as usize] = *piece;
+        *at += 1;
+    }
+    for range in start.windows(2) {
+        let of_document = &mut sorted[range[0] as usize..range[1] as usize];
+        if of_document.iter().all(|p| p.stride == 1) {
+            of_document.sort_unstable_by_key(|p| (u64::from(p.q.0) << 32) | u64::from(p.k.0));
+        } else {
+            of_document.sort_unstable();
+        }
+    }
+    *pieces = sorted;
+}
+
 fn place(heads: HeadRange, (seq, doc): (u32, u32)) -> String {
     format!("sequence {seq}, document {doc}, query {}", heads_text(heads))
 }
 
 /// Puts a tile into class coordinates and checks that its mask is the document's.
-fn piece(view: &View<'_>, heads: HeadRange, tile: &Tile, mask: Mask) -> Result<Piece, PlanError> {
+fn piece(view: &View<'_>, heads: HeadRange, tile: &Tile, mask: Mask, near: &mut usize) -> Result<Piece, PlanError> {
     let bounds = &view.plan.sequences[tile.seq as usize];
-    let doc = bounds.partition_point(|b| *b <= tile.q.start) - 1;
+    let holds = |doc: usize| doc + 1 < bounds.len() && bounds[doc] <= tile.q.start && tile.q.start < bounds[doc + 1];
+    if !holds(*near) {
+        *near = if holds(*near + 1) { *near + 1 } else { bounds.partition_point(|b| *b <= tile.q.start) - 1 };
+    }
+    let doc = *near;
     let (start, end) = (bounds[doc], bounds[doc + 1]);
     let at = || {
         format!(

@@ -4,7 +4,7 @@ use super::{View, heads_text, rows_text, tensors_text};
 use std::sync::Arc;
 
 use crate::facts::{LaunchOperands, Operands, TileRows, candidates, operands};
-use crate::{CallMode, HeadRange, Launch, OpId, PlanError, Provider, Rows, Run, Span, TensorSet, Work};
+use crate::{CallMode, HeadRange, Launch, OpId, PlanError, Provider, Rows, Run, Slab, Span, TensorSet, Work};
 
 /// Position of the last operation that reads each slab of each rank; 0 when none does.
 pub(super) type LastUse = Vec<Vec<u32>>;
@@ -43,40 +43,60 @@ pub(crate) fn locate(view: &View<'_>) -> Result<Operands, PlanError> {
     launches(view, &mut uses)
 }
 
-/// Launches on the same tiles whose slabs have the same runs find their rows at the same places.
+/// What launches on the same tiles find in slabs of the same runs.
 struct Memo {
     tiles: Span,
-    runs: Vec<*const Run>,
+    /// By kind of operand, runs of the candidates up to the last one that was read; those after it cannot matter.
+    runs: [Vec<*const Run>; 4],
     rows: Arc<[TileRows]>,
     used: Vec<u32>,
+}
+
+impl Memo {
+    fn new(launch: &Launch, found: &LaunchOperands, slabs: &[Slab], rows: Arc<[TileRows]>, used: Vec<u32>) -> Self {
+        let runs = std::array::from_fn(|kind| {
+            let read = 32 - used[kind].leading_zeros() as usize;
+            found.slabs[kind].iter().take(read).map(|i| slabs[*i].runs.as_ptr()).collect()
+        });
+        Self { tiles: launch.tiles, runs, rows, used }
+    }
+
+    fn serves(&self, launch: &Launch, found: &LaunchOperands, slabs: &[Slab]) -> bool {
+        self.tiles == launch.tiles
+            && self.runs.iter().zip(&found.slabs).all(|(runs, candidates)| {
+                runs.len() <= candidates.len()
+                    && runs.iter().zip(candidates).all(|(run, i)| *run == slabs[*i].runs.as_ptr())
+            })
+    }
 }
 
 fn launches(view: &View<'_>, uses: &mut LastUse) -> Result<Operands, PlanError> {
     let table = view.plan.pass(view.pass);
     let kinds = operands(view.pass);
     let mut all = Operands { ranks: Vec::with_capacity(table.ranks.len()) };
+    let mut memos: Vec<Memo> = Vec::new();
+    let mut before_rank = 0;
     for (rank, streams) in table.ranks.iter().enumerate() {
         let slabs = &view.slabs[rank].slabs;
-        let mut memos: Vec<Memo> = Vec::new();
+        let first_of_rank = memos.len();
         let mut of_rank = Vec::new();
         for (index, op) in streams.streams.first().into_iter().flatten().enumerate() {
             let Work::Launch(launch) = op.work else { continue };
             let id = OpId { stream: crate::COMPUTE, index: index as u32 };
             let mut found = LaunchOperands::default();
-            let mut runs = Vec::new();
             for (kind, (tensors, keys)) in kinds.iter().enumerate() {
                 let heads = if *keys { view.plan.shape.kv_of(launch.q_heads) } else { launch.q_heads };
                 found.slabs[kind] = view.candidates(rank as u32, id, *tensors, heads);
-                runs.extend(found.slabs[kind].iter().map(|i| slabs[*i].runs.as_ptr()));
-                runs.push(std::ptr::null());
             }
-            let memo = memos.iter().position(|m| m.tiles == launch.tiles && m.runs == runs);
+            // Of other ranks only the one before is looked at: ranks that share tiles are neighbours.
+            let from = first_of_rank.min(before_rank);
+            let memo = memos[from..].iter().position(|m| m.serves(&launch, &found, slabs)).map(|i| i + from);
             let memo = match memo {
                 Some(memo) => memo,
                 None => {
                     let user = format!("the launch at operation 0.{index}");
                     let (rows, used) = rows(view, rank as u32, &launch, &found, &user)?;
-                    memos.push(Memo { tiles: launch.tiles, runs, rows, used });
+                    memos.push(Memo::new(&launch, &found, slabs, rows, used));
                     memos.len() - 1
                 }
             };
@@ -90,6 +110,9 @@ fn launches(view: &View<'_>, uses: &mut LastUse) -> Result<Operands, PlanError> 
                 }
             }
             of_rank.push(found);
+        }
+        if memos.len() > first_of_rank {
+            before_rank = first_of_rank;
         }
         all.ranks.push(of_rank);
     }
@@ -110,11 +133,25 @@ fn rows(
     let mut rows = vec![TileRows::default(); tiles.len()];
     let mut used = vec![0u32; kinds.len()];
     used.resize(found.slabs.len(), 0);
+    let runs = |kind: usize| found.slabs[kind].iter().map(|i| slabs[*i].runs.as_ptr());
     for (kind, (tensors, keys)) in kinds.iter().enumerate() {
+        // Q, dO and O usually lie in slabs of the same runs, and so do the keys of a square.
+        let twin = (0..kind).find(|earlier| runs(*earlier).eq(runs(kind)));
+        let mut near = vec![0; found.slabs[kind].len()];
         for (tile, out) in tiles.iter().zip(&mut rows) {
             let wanted = if *keys { tile.k } else { tile.q };
-            let mut places = found.slabs[kind].iter().enumerate();
-            let place = places.find_map(|(i, slab)| Some((i as u16, slabs[*slab].find_dense(tile.seq, wanted)?)));
+            if let Some(earlier) = twin {
+                let theirs = if kinds[earlier].1 { tile.k } else { tile.q };
+                if theirs == wanted {
+                    out.at[kind] = out.at[earlier];
+                    used[kind] |= 1 << out.at[kind].0.min(31);
+                    continue;
+                }
+            }
+            let mut places = found.slabs[kind].iter().zip(&mut near).enumerate();
+            let place = places.find_map(|(i, (slab, near))| {
+                Some((i as u16, Run::find_dense_near(&slabs[*slab].runs, near, tile.seq, wanted)?))
+            });
             let Some(place) = place else {
                 let heads = if *keys { view.plan.shape.kv_of(launch.q_heads) } else { launch.q_heads };
                 return Err(view.missing(rank, *tensors, heads, tile.seq, wanted, user));
@@ -149,6 +186,10 @@ fn sends(view: &View<'_>, uses: &mut LastUse) -> Result<(), PlanError> {
                     let mut candidates = view.candidates(rank, post, one, part.heads(tensor));
                     candidates
                         .sort_unstable_by_key(|i| !matches!(slabs[*i].provider, Provider::Entry | Provider::Exit));
+                    if tensor == crate::Tensor::V {
+                        // K and V travel together and every slab holds both or neither.
+                        continue;
+                    }
                     for mv in sent {
                         let mv = &table.moves[part.moves.range()][*mv as usize];
                         let Some(found) = candidates.iter().find(|i| slabs[**i].find(mv.seq, mv.rows).is_some()) else {

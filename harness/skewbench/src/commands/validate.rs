@@ -1,0 +1,188 @@
+//! What an experiment asks for and no run can give, refused before anything is written.
+
+use std::collections::BTreeSet;
+
+use toml::de::{DeTable, DeValue};
+
+use crate::cells::CellSpec;
+use crate::experiment::{Axis, Expanded, Kind, Metric};
+use crate::failure::Failure;
+
+/// Most steps of a cell.
+const MOST_STEPS: u32 = 1_000_000;
+/// Most packed sequences of a cell over all steps: each leaves a row that is held in memory.
+const MOST_SEQUENCES: u64 = 1 << 28;
+
+/// Refuses experiments that would run and then give nothing, or not end.
+///
+/// # Errors
+/// The first such key, with file, line and remedy.
+pub(super) fn validate(expanded: &Expanded, changes: &[String]) -> Result<(), Failure> {
+    let e = &expanded.found.experiment;
+    let place = Place { expanded, changed: !changes.is_empty() };
+    if !names_a_file(&e.figure) {
+        let why = "name it with lower-case letters, digits, '-', '_' and '.', starting with a letter or digit, at most 80 characters";
+        return Err(place.error(&["figure"], format!("{:?} cannot name a file; {why}", e.figure)));
+    }
+    if e.gbs == 0 {
+        return Err(place.error(&["gbs"], "0 sequences a step; give at least 1"));
+    }
+    if e.memory_limit_bytes == Some(0) {
+        return Err(place.error(&["memory_limit_bytes"], "0 bytes hold no plan; give a size, or leave it out for no limit"));
+    }
+    steps(expanded, &place)?;
+    for (key, list) in [("dp", &e.sweep.dp), ("cp", &e.sweep.cp), ("pool", &e.sweep.pool)] {
+        if let Some(twice) = repeated(list) {
+            return Err(place.error(&["sweep", key], format!("{twice} is listed twice; list it once")));
+        }
+    }
+    if let Some(twice) = repeated(&e.groupings) {
+        return Err(place.error(&["groupings"], format!("{twice} is listed twice; list it once")));
+    }
+    let scaling = e.step_model.fitted.scaling;
+    if !(scaling.is_finite() && scaling > 0.0 && scaling <= f64::from(e.step_model.fitted.dp)) {
+        let what = format!("{scaling} is no throughput of dp = {} over that of dp = 1; give one above 0 and at most dp", e.step_model.fitted.dp);
+        return Err(place.error(&["step_model", "fitted", "scaling"], what));
+    }
+    plot(expanded, &place)
+}
+
+/// What a study cannot draw because of two of its experiments.
+///
+/// # Errors
+/// When two experiments have the same figure id.
+pub(super) fn validate_together(all: &[Expanded]) -> Result<(), Failure> {
+    let figures: Vec<&str> = all.iter().map(|e| e.found.experiment.figure.as_str()).collect();
+    match repeated(&figures) {
+        Some(twice) => Err(Failure::config(format!(
+            "two experiments draw figure {twice}; change the key `figure` of one, or run them into two folders"
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn steps(expanded: &Expanded, place: &Place<'_>) -> Result<(), Failure> {
+    let e = &expanded.found.experiment;
+    for (system, steps) in &e.steps_of {
+        if *steps == 0 {
+            return Err(place.error(&["steps_of", system], "0 steps; give at least 1"));
+        }
+        if let Err(error) = skewbench_systems::registry::describe(system) {
+            return Err(place.error(&["steps_of", system], error));
+        }
+    }
+    for cell in &expanded.cells {
+        let (steps, gbs) = match cell {
+            CellSpec::Balance(cell) => (cell.steps, cell.gbs),
+            CellSpec::Waves(cell) => (cell.steps, cell.gbs),
+            CellSpec::Kernels(_) => continue,
+        };
+        if steps > MOST_STEPS {
+            return Err(place.error(&["steps"], format!("{steps} steps; at most {MOST_STEPS} are kept in memory")));
+        }
+        if u64::from(steps) * u64::from(gbs) > MOST_SEQUENCES {
+            let what = format!("{gbs} sequences in each of {steps} steps; at most {MOST_SEQUENCES} in all are kept in memory");
+            return Err(place.error(&["gbs"], what));
+        }
+    }
+    Ok(())
+}
+
+fn plot(expanded: &Expanded, place: &Place<'_>) -> Result<(), Failure> {
+    let e = &expanded.found.experiment;
+    let (kind, metrics, axes): (_, &[Metric], &[Axis]) = match e.kind {
+        Kind::Balance => ("balance", &[Metric::RMinus1, Metric::WaveR], &[Axis::Pool, Axis::System]),
+        Kind::Kernels => ("kernels", &[Metric::KernelRate], &[Axis::Block]),
+        Kind::Waves => (
+            "waves",
+            &[
+                Metric::WaveR,
+                Metric::Scaling,
+                Metric::StragglerMean,
+                Metric::StragglerMax,
+                Metric::NormalisedMean,
+                Metric::Speedup,
+                Metric::SpeedupMax,
+                Metric::ForwardSpread,
+                Metric::HiddenShare,
+                Metric::Throughput,
+                Metric::Mfu,
+            ],
+            &[Axis::Dp, Axis::Cp, Axis::Pool, Axis::System],
+        ),
+    };
+    let known = || metrics.iter().map(|m| m.name()).collect::<Vec<_>>().join(", ");
+    if e.plot.metrics.is_empty() {
+        return Err(place.error(&["plot", "metrics"], format!("no metric; name at least one of {}", known())));
+    }
+    if let Some(other) = e.plot.metrics.iter().find(|m| !metrics.contains(m)) {
+        let what = format!("kind {kind} has no {}; choose from {}", other.name(), known());
+        return Err(place.error(&["plot", "metrics"], what));
+    }
+    if !axes.contains(&e.plot.x) {
+        let axes: Vec<String> = axes.iter().map(|a| format!("{a:?}").to_lowercase()).collect();
+        let what = format!("kind {kind} has no such axis; choose from {}", axes.join(", "));
+        return Err(place.error(&["plot", "x"], what));
+    }
+    let linear = e.plot.metrics.iter().find(|m| matches!(m, Metric::Scaling | Metric::ForwardSpread));
+    if let Some(metric) = linear.filter(|_| e.step_model.linear.is_empty()) {
+        let what = format!("no mode, and {} needs one; choose from physical, fitted", metric.name());
+        return Err(place.error(&["step_model", "linear"], what));
+    }
+    Ok(())
+}
+
+fn names_a_file(figure: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    figure.starts_with(plain) && figure.len() <= 80 && figure.chars().all(|c| plain(c) || matches!(c, '-' | '_' | '.'))
+}
+
+fn repeated<T: Ord>(list: &[T]) -> Option<&T> {
+    let mut seen = BTreeSet::new();
+    list.iter().find(|item| !seen.insert(*item))
+}
+
+/// Where the keys of an experiment stand.
+struct Place<'a> {
+    expanded: &'a Expanded,
+    /// True when the text is not that of a file, so that its lines mean nothing to a reader.
+    changed: bool,
+}
+
+impl Place<'_> {
+    fn error(&self, key: &[&str], what: impl std::fmt::Display) -> Failure {
+        let found = &self.expanded.found;
+        let file = if self.changed { format!("{}.toml with --set", found.id) } else { format!("{}.toml", found.id) };
+        let line = (!self.changed).then(|| line_of(&found.text, key)).flatten();
+        let line = line.map(|line| format!(":{line}")).unwrap_or_default();
+        Failure::config(format!("{file}{line}: key `{}`: {what}", key.join(".")))
+    }
+}
+
+/// Line of a key, or of the innermost table on the way to it that the text holds.
+fn line_of(text: &str, keys: &[&str]) -> Option<usize> {
+    let parsed = DeTable::parse(text).ok()?;
+    let mut table = parsed.get_ref();
+    let mut offset = None;
+    for key in keys {
+        let Some((name, value)) = table.iter().find(|(name, _)| name.get_ref() == *key) else { break };
+        offset = Some(name.span().start);
+        let DeValue::Table(inner) = value.get_ref() else { break };
+        table = inner;
+    }
+    offset.map(|offset| text.bytes().take(offset).filter(|b| *b == b'\n').count() + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::line_of;
+
+    #[test]
+    fn lines_of_nested_keys() {
+        let text = "a = 1\n[step_model]\nwait = 2\n[step_model.fitted]\n# scaling\nscaling = 7\n";
+        assert_eq!(line_of(text, &["step_model", "fitted", "scaling"]), Some(6));
+        assert_eq!(line_of(text, &["step_model", "wait"]), Some(3));
+        assert_eq!(line_of(text, &["step_model", "fitted", "absent"]), Some(4));
+        assert_eq!(line_of(text, &["absent"]), None);
+    }
+}

@@ -1,0 +1,53 @@
+//! `compare`: the same run is the same, a slower network is found.
+
+use serde_json::Value;
+
+use crate::common::Lab;
+
+#[test]
+fn the_same_run_is_the_same() {
+    let lab = Lab::tiny();
+    lab.run("run tiny.toml --out a").ok();
+    lab.run("run tiny.toml --out b --threads 1").ok();
+    let rows = lab.run("compare a b --fail-on 0 --format json").json();
+    let rows = rows.as_array().unwrap();
+    assert_eq!(rows.len(), 3 * 2);
+    for row in rows {
+        assert_eq!((&row["verdict"], row["ratio"].as_f64()), (&Value::from("same"), Some(1.0)), "{row}");
+    }
+    assert!(lab.run("compare a b").ok().contains("same"));
+    // A run folder by itself is as good as its study.
+    lab.run("compare a/run/tiny b/run/tiny --fail-on 0").ok();
+}
+
+#[test]
+fn a_slower_network_is_a_regression() {
+    let lab = Lab::tiny();
+    lab.run("run tiny.toml --out fast").ok();
+    lab.run("run tiny.toml --out slow --set machine.network_bandwidth='50Gb/s'").ok();
+    let verdict = |rows: &Value, system: &str, metric: &str| {
+        let rows = rows.as_array().unwrap();
+        rows.iter().find(|r| r["system"] == system && r["metric"] == metric).unwrap()["verdict"].as_str().unwrap().to_owned()
+    };
+    let rows = lab.run("compare fast slow --format json").json();
+    assert_eq!(verdict(&rows, "libra", "straggler_mean"), "slower");
+    assert_eq!(verdict(&rows, "libra", "throughput"), "slower");
+    assert_eq!(verdict(&rows, "ulysses", "straggler_mean"), "same");
+    let rows = lab.run("compare slow fast --fail-on 0.5 --format json").json();
+    assert_eq!(verdict(&rows, "libra", "straggler_mean"), "faster");
+    let message = lab.run("compare fast slow --fail-on 1");
+    assert_eq!(message.code, Some(30), "{}", message.stderr);
+    assert!(message.stderr.contains("libra") && message.stderr.contains("worse"), "{}", message.stderr);
+    lab.run("compare fast slow --fail-on 100000").ok();
+}
+
+#[test]
+fn runs_that_share_nothing() {
+    let lab = Lab::tiny();
+    lab.run("run tiny.toml --quick --out a").ok();
+    for (out, change) in [("seed", "--seed 9"), ("window", "--set workload.0.window_tokens=4096"), ("layout", "--set layout.dp=4")] {
+        lab.run(&format!("run tiny.toml --quick --out {out} {change}")).ok();
+        let message = lab.run(&format!("compare a {out}")).error(10);
+        assert!(message.contains("share no cell"), "{message}");
+    }
+}

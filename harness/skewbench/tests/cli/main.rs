@@ -1,0 +1,16 @@
+//! The binary as its users meet it.
+
+mod bad_files;
+mod bad_values;
+mod common;
+mod comparing;
+mod disturbed;
+mod folders;
+mod fuzz;
+mod help;
+mod names;
+mod plans;
+mod runs;
+mod statistics;
+mod stored;
+mod workloads;
