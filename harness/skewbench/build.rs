@@ -11,7 +11,8 @@ fn main() -> io::Result<()> {
     let mut files = Vec::new();
     collect(&experiments, &mut files)?;
     files.sort();
-    let mut list = String::from("/// Id and text of every shipped experiment.\npub const EMBEDDED: &[(&str, &str)] = &[\n");
+    let mut list =
+        String::from("/// Id and text of every shipped experiment.\npub const EMBEDDED: &[(&str, &str)] = &[\n");
     for file in &files {
         let id = file.strip_prefix(&experiments).unwrap_or(file).with_extension("");
         let id = id.to_string_lossy().replace('\\', "/");

@@ -53,16 +53,20 @@ enum Command {
         skewbench reproduce --figure fig11 --figure fig13 --system libra --system ulysses+sorted")]
     Reproduce(ReproduceArgs),
     /// Run experiments: ids, figures or TOML files
-    #[command(after_long_help = "Examples:\n  skewbench run paper/fig13 --set steps=50\n  skewbench run mine.toml --out results/runs/mine\n  \
-        skewbench run --list")]
+    #[command(
+        after_long_help = "Examples:\n  skewbench run paper/fig13 --set steps=50\n  skewbench run mine.toml --out results/runs/mine\n  \
+        skewbench run --list"
+    )]
     Run(RunArgs),
     /// Compare two runs on the batches that both have
     Compare(CompareArgs),
     /// Render runs again, or several together
     Report(ReportArgs),
     /// Show the plan of one wave
-    #[command(after_long_help = "Examples:\n  skewbench plan --system libra --workload paper-256k --layout dp=2,cp=4\n  \
-        skewbench plan --system ring-zigzag --workload lengths.parquet --layout cp=8 --format json")]
+    #[command(
+        after_long_help = "Examples:\n  skewbench plan --system libra --workload paper-256k --layout dp=2,cp=4\n  \
+        skewbench plan --system ring-zigzag --workload lengths.parquet --layout cp=8 --format json"
+    )]
     Plan(PlanArgs),
     /// List, describe, sample and import document lengths
     #[command(subcommand)]

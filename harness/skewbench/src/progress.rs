@@ -38,7 +38,12 @@ impl Progress {
         if last.elapsed() >= QUIET {
             *last = Instant::now();
             let eta = self.bar.eta().as_secs();
-            eprintln!("{} {}/{} {message}, about {eta} s left", self.what, self.bar.position(), self.bar.length().unwrap_or(0));
+            eprintln!(
+                "{} {}/{} {message}, about {eta} s left",
+                self.what,
+                self.bar.position(),
+                self.bar.length().unwrap_or(0)
+            );
         }
     }
 

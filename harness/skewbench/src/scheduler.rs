@@ -48,10 +48,8 @@ fn coordinates(cell: &CellSpec) -> Map<String, Value> {
 
 /// What a run of an experiment depends on. [`Resources::recall`] reads it back.
 pub fn inputs(expanded: &Expanded, resources: &Resources, options: &Options) -> RunInputs {
-    let git = GitState {
-        revision: Some(env!("SKEWBENCH_REVISION").to_owned()),
-        dirty: env!("SKEWBENCH_DIRTY") == "true",
-    };
+    let git =
+        GitState { revision: Some(env!("SKEWBENCH_REVISION").to_owned()), dirty: env!("SKEWBENCH_DIRTY") == "true" };
     RunInputs {
         command: options.command.clone(),
         experiment: expanded.found.text.clone(),
@@ -67,11 +65,7 @@ pub fn inputs(expanded: &Expanded, resources: &Resources, options: &Options) -> 
         git,
         libraries: [("rustc".to_owned(), env!("SKEWBENCH_RUSTC").to_owned())].into(),
         devices: Value::Null,
-        cells: expanded
-            .cells
-            .iter()
-            .map(|cell| Cell::new(&cell.inputs(), coordinates(cell)))
-            .collect(),
+        cells: expanded.cells.iter().map(|cell| Cell::new(&cell.inputs(), coordinates(cell))).collect(),
     }
 }
 
@@ -130,7 +124,10 @@ pub fn execute(
             continue;
         }
         if INTERRUPTED.load(Ordering::SeqCst) {
-            return Err(Failure::new(Exit::Interrupted, "interrupted; the same command goes on from the finished cells"));
+            return Err(Failure::new(
+                Exit::Interrupted,
+                "interrupted; the same command goes on from the finished cells",
+            ));
         }
         outcome.computed += 1;
         let started = Instant::now();
@@ -176,7 +173,9 @@ fn stored(jobs: &[Job<'_>], id: &CellId) -> Result<Option<Named>, Failure> {
 fn describe(cell: &CellSpec) -> String {
     match cell {
         CellSpec::Balance(c) => format!("{} grouping", c.workload.name),
-        CellSpec::Waves(c) => format!("{} {} dp={} cp={} p={}", c.workload.name, c.system, c.layout.dp, c.layout.cp, c.pool()),
+        CellSpec::Waves(c) => {
+            format!("{} {} dp={} cp={} p={}", c.workload.name, c.system, c.layout.dp, c.layout.cp, c.pool())
+        }
         CellSpec::Kernels(c) => format!("kernels of {}", c.machine.profile),
     }
 }

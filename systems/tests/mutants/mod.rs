@@ -262,7 +262,7 @@ fn parts(out: &mut Out<'_>) {
             *dtype = if *dtype == Dtype::Bf16 { Dtype::F32 } else { Dtype::Bf16 };
         });
         for (at, part) in found.parts.iter().enumerate() {
-            let name = format!("call {call} part {at}");
+            let name = format!("call {call} ({:?}) part {at}", found.mode);
             for double in [false, true] {
                 let verb = if double { "doubled" } else { "deleted" };
                 out.add(format!("{name} {verb}"), |pass| {
@@ -309,6 +309,11 @@ fn streams(out: &mut Out<'_>) {
         for at in positions(streams) {
             let name = format!("rank {rank} operation {}.{}", at.stream, at.index);
             let found = op(streams, at).clone();
+            let name = match found.work {
+                Work::Launch(_) => format!("{name} (launch)"),
+                Work::Exchange(_) => format!("{name} (post)"),
+                Work::Linear { .. } => format!("{name} (linear)"),
+            };
             out.add(format!("{name} deleted"), |pass| remove_op(&mut pass.ranks[rank], at));
             out.add(format!("{name} doubled"), |pass| insert_op(&mut pass.ranks[rank], at, found.clone()));
             for dep in 0..found.after.len() {

@@ -38,6 +38,18 @@ pub struct WaveRow {
     pub sent_intra_bytes: u64,
     /// Bytes that it sends to other nodes.
     pub sent_inter_bytes: u64,
+    /// Ranks of the domain without attention work.
+    pub idle_ranks: u32,
+    /// KV heads that the domain's plan sends to more than one rank of a head-parallel group.
+    pub replicated_kv_heads: u32,
+    /// Rows that the domain's plan computes or sends only to fill a shape.
+    pub padding_tokens: u64,
+    /// Pairs x query heads of the domain's most loaded rank.
+    pub max_load_pairs: u64,
+    /// Pairs x query heads of the domain's mean rank.
+    pub mean_load_pairs: u64,
+    /// Pairs x query heads of the largest piece of work that the planner does not divide; 0 when it has none.
+    pub largest_tile_pairs: u64,
     /// Peak bytes of the group's fullest rank for one layer's attention; 0 when plans are not checked.
     pub peak_bytes: u64,
 }
@@ -66,7 +78,9 @@ wave_columns! {
     step: U32, wave: U32, pool: U32, dp_rank: U32, pairs: U64,
     forward_ps: U64, backward_ps: U64, forward_compute_ps: U64, backward_compute_ps: U64,
     forward_transfer_ps: U64, backward_transfer_ps: U64, half_network_ps: U64, double_network_ps: U64,
-    sent_intra_bytes: U64, sent_inter_bytes: U64, peak_bytes: U64,
+    sent_intra_bytes: U64, sent_inter_bytes: U64,
+    idle_ranks: U32, replicated_kv_heads: U32, padding_tokens: U64,
+    max_load_pairs: U64, mean_load_pairs: U64, largest_tile_pairs: U64, peak_bytes: U64,
 }
 
 /// What one rank did in one wave of the first step.

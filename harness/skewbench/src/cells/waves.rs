@@ -56,6 +56,8 @@ struct Bench<'a> {
     cell: &'a WavesCell,
     system: System,
     machines: Machines,
+    /// Time of every card over the nominal time; empty when all are nominal.
+    time_factors: Vec<f64>,
     memo: &'a Memo,
     /// Everything but documents and nodes that a domain's run depends on.
     memo_base: blake3::Hasher,
@@ -77,8 +79,7 @@ pub(super) fn compute(cell: &WavesCell, resources: &Resources) -> Result<CellTab
     let rows: Vec<StepRows> = if placement.stateful() {
         // Placed in order by one placer, then run in parallel.
         let mut placer = placement.placer();
-        let placed =
-            steps.iter().map(|i| place(&mut *placer, &step(*i)?)).collect::<Result<Vec<_>, Failure>>()?;
+        let placed = steps.iter().map(|i| place(&mut *placer, &step(*i)?)).collect::<Result<Vec<_>, Failure>>()?;
         placed.par_iter().enumerate().map(|(i, p)| bench.step(i as u32, p)).collect::<Result<_, _>>()?
     } else {
         steps
@@ -114,11 +115,27 @@ impl<'a> Bench<'a> {
         let planner_options: Vec<_> = specs.iter().map(|s| (s.name, options.get(s.name))).collect();
         let mut memo_base = blake3::Hasher::new();
         // The planner's name and options stand for the plan; placement options cannot change what one sequence takes.
-        memo_base.update(serde_json::to_string(&(
-            planner, planner_options, &cell.layout.cp, &cell.layout.tp, &cell.layout.cards_per_node,
-            &cell.shape, &cell.machine, cell.check, cell.memory_limit_bytes, cell.band,
-        )).map_err(Failure::internal)?.as_bytes());
-        Ok(Self { cell, system, machines: Machines { nominal, band }, memo: &resources.memo, memo_base })
+        memo_base.update(
+            serde_json::to_string(&(
+                planner,
+                planner_options,
+                &cell.layout.cp,
+                &cell.layout.tp,
+                &cell.layout.cards_per_node,
+                &cell.shape,
+                &cell.machine,
+                cell.check,
+                cell.memory_limit_bytes,
+                cell.band,
+            ))
+            .map_err(Failure::internal)?
+            .as_bytes(),
+        );
+        let profile = nominal.profile();
+        let cards = (cell.layout.cards() / u64::from(cell.layout.pp)) as usize;
+        let time_factors =
+            if profile.card_speed.relative_sd > 0.0 { profile.card_time_factors(cards, cell.seed) } else { Vec::new() };
+        Ok(Self { cell, system, machines: Machines { nominal, band }, time_factors, memo: &resources.memo, memo_base })
     }
 
     fn context(&self, step: &Step) -> PlaceContext {
@@ -154,7 +171,11 @@ impl<'a> Bench<'a> {
                 }
                 if index == 0 {
                     let first = domain.start * self.cell.layout.cp;
-                    out.ranks.extend(run.ranks.iter().map(|r| RankRow { wave: wave as u32, rank: first + r.rank, ..*r }));
+                    out.ranks.extend(run.ranks.iter().map(|r| RankRow {
+                        wave: wave as u32,
+                        rank: first + r.rank,
+                        ..*r
+                    }));
                 }
             }
         }
@@ -163,7 +184,8 @@ impl<'a> Bench<'a> {
 
     fn domain(&self, first: u32, sequences: &[&PackedSequence]) -> Result<Arc<DomainRun>, Failure> {
         let nodes = nodes(&self.cell.layout, first, sequences.len() as u32);
-        let key = (sequences.len() == 1).then(|| {
+        let alike = self.time_factors.is_empty();
+        let key = (alike && sequences.len() == 1).then(|| {
             let mut hasher = self.memo_base.clone();
             for node in &nodes {
                 hasher.update(&node.to_le_bytes());
@@ -176,14 +198,22 @@ impl<'a> Bench<'a> {
         if let Some(run) = key.as_ref().and_then(|k| self.memo.get(k)) {
             return Ok(run);
         }
-        let run = Arc::new(self.run(sequences, nodes)?);
+        let run = Arc::new(self.run(first, sequences, nodes)?);
         if let Some(key) = key {
             self.memo.put(key, run.clone());
         }
         Ok(run)
     }
 
-    fn run(&self, sequences: &[&PackedSequence], nodes: Vec<u32>) -> Result<DomainRun, Failure> {
+    /// Time factors of the cards of the ranks of a domain that starts at data-parallel rank `first`: of a tensor-parallel
+    /// group its slowest card's.
+    fn factors(&self, first: u32, ranks: usize) -> Vec<f64> {
+        let tp = self.cell.layout.tp as usize;
+        let cards = self.time_factors.chunks(tp.max(1)).skip((first * self.cell.layout.cp) as usize);
+        cards.take(ranks).map(|group| group.iter().copied().fold(0.0, f64::max)).collect()
+    }
+
+    fn run(&self, first: u32, sequences: &[&PackedSequence], nodes: Vec<u32>) -> Result<DomainRun, Failure> {
         let domain = Domain {
             sequences,
             cp: self.cell.layout.cp,
@@ -198,6 +228,7 @@ impl<'a> Bench<'a> {
         let limits = Limits { memory_bytes: self.cell.memory_limit_bytes };
         let machine = |pricing: &Arc<Pricing>| Machine {
             cards_per_node: self.cell.layout.cards_per_node,
+            time_factors: self.factors(first, nodes.len()),
             ..Machine::new(pricing.clone(), nodes.clone())
         };
         let made = prepare(&self.system, &domain, self.cell.check, &limits)?;
@@ -227,8 +258,11 @@ impl<'a> Bench<'a> {
             group(&sums, s)
         };
         let banded = |run: &Option<WaveTimes>, s: usize| {
-            run.as_ref().map_or(0, |t| group(&t.forward.rank_end_ps, s).saturating_add(group(&t.backward.rank_end_ps, s)))
+            run.as_ref()
+                .map_or(0, |t| group(&t.forward.rank_end_ps, s).saturating_add(group(&t.backward.rank_end_ps, s)))
         };
+        let load = made.plan.load(Pass::Forward);
+        let accounting = made.plan.accounting;
         let rows = sequences
             .iter()
             .enumerate()
@@ -244,11 +278,16 @@ impl<'a> Bench<'a> {
                 double_network_ps: banded(&band[1], s),
                 sent_intra_bytes: both(s, &|p| &p.intra_bytes),
                 sent_inter_bytes: both(s, &|p| &p.inter_bytes),
+                idle_ranks: accounting.idle_ranks,
+                replicated_kv_heads: accounting.replicated_kv_heads,
+                padding_tokens: accounting.padding_tokens,
+                max_load_pairs: load.iter().copied().max().unwrap_or(0),
+                mean_load_pairs: load.iter().sum::<u64>() / load.len().max(1) as u64,
+                largest_tile_pairs: accounting.largest_tile,
                 peak_bytes: group(&made.peak_bytes, s),
                 ..WaveRow::default()
             })
             .collect();
-        let load = made.plan.load(Pass::Forward);
         let ranks = (0..times.forward.rank_end_ps.len())
             .map(|r| RankRow {
                 wave: 0,

@@ -31,7 +31,10 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
             let change = (comparison.ratio - 1.0).abs() * 100.0;
             let slower = comparison.verdict == Verdict::Slower && args.fail_on.is_some_and(|p| change > p);
             if slower && worst.is_none() {
-                worst = Some(format!("{} {metric} of {} got {change:.2}% worse", ours.cell.workload.name, ours.cell.system));
+                worst = Some(format!(
+                    "{} {metric} of {} got {change:.2}% worse",
+                    ours.cell.workload.name, ours.cell.system
+                ));
             }
             rows.push(row(ours, metric, &comparison));
         }
@@ -74,7 +77,7 @@ fn places(path: &Path) -> Result<Vec<Place>, Failure> {
             // A cell that failed in one run cannot be compared; its own run says why.
             let Ok(view) = loaded.view(at) else { continue };
             let linear = loaded.linear(&resources, LinearMode::Physical, at).map_err(Failure::config)?;
-            places.push(Place { cell: cell.clone(), view, linear_ps: linear.both_ps() });
+            places.push(Place { cell: cell.clone(), view: view.clone(), linear_ps: linear.both_ps() });
         }
     }
     Ok(places)

@@ -44,7 +44,9 @@ pub(super) fn claim(out: &Path, runs: &[(PathBuf, RunInputs)], force: bool) -> R
     for name in list(&out.join(RUNS))? {
         let lock = out.join(RUNS).join(name).join(".lock");
         if File::open(lock).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock))) {
-            return refuse("is in use by another process; wait for it to end or choose another folder with --out".into());
+            return refuse(
+                "is in use by another process; wait for it to end or choose another folder with --out".into(),
+            );
         }
     }
     let old = free_name(out);
@@ -56,7 +58,9 @@ pub(super) fn claim(out: &Path, runs: &[(PathBuf, RunInputs)], force: bool) -> R
 /// What is in the folder that these runs do not account for.
 fn other_study(out: &Path, runs: &[(PathBuf, RunInputs)]) -> Result<Option<String>, Failure> {
     for name in list(&out.join(RUNS))? {
-        let Some((dir, inputs)) = runs.iter().find(|(dir, _)| dir.file_name().is_some_and(|f| f.to_string_lossy() == name)) else {
+        let Some((dir, inputs)) =
+            runs.iter().find(|(dir, _)| dir.file_name().is_some_and(|f| f.to_string_lossy() == name))
+        else {
             return Ok(Some(format!("{RUNS}/{name} is no part of what was asked for")));
         };
         // Without a manifest no cell is finished; a damaged one is for the store to judge.

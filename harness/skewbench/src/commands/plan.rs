@@ -54,16 +54,10 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
         .iter()
         .map(|s| &placed.sequences[*s as usize])
         .collect();
-    let nodes: Vec<u32> =
-        range.clone().flat_map(|dp| (0..layout.cp).map(move |cp| layout.node(dp, cp))).collect();
+    let nodes: Vec<u32> = range.clone().flat_map(|dp| (0..layout.cp).map(move |cp| layout.node(dp, cp))).collect();
     let pricing = resources.pricing(&machine)?.clone();
-    let domain = Domain {
-        sequences: &sequences,
-        cp: layout.cp,
-        shape: model.shape(layout.tp),
-        nodes: &nodes,
-        cost: &*pricing,
-    };
+    let domain =
+        Domain { sequences: &sequences, cp: layout.cp, shape: model.shape(layout.tp), nodes: &nodes, cost: &*pricing };
     let made = prepare(&system, &domain, true, &Limits::default())?;
     if args.format == PlanFormat::Json {
         return output::line(serde_json::to_string(&made.plan).map_err(Failure::internal)?);
@@ -102,9 +96,9 @@ fn layout(text: &str) -> Result<Layout, Failure> {
 fn options(list: &[String]) -> Result<Map<String, Value>, Failure> {
     list.iter()
         .map(|option| {
-            let (key, value) = option
-                .split_once('=')
-                .ok_or_else(|| Failure::usage(format!("--option {option}: expected key=value, for example tau=0.05")))?;
+            let (key, value) = option.split_once('=').ok_or_else(|| {
+                Failure::usage(format!("--option {option}: expected key=value, for example tau=0.05"))
+            })?;
             let value = serde_json::from_str(value).unwrap_or_else(|_| json!(value));
             Ok((key.to_owned(), value))
         })
@@ -149,11 +143,15 @@ fn table(made: &Prepared, forward: &PassTimes, backward: &PassTimes) -> Result<(
 fn trace(made: &Prepared, forward: &PassTimes, backward: &PassTimes) -> Value {
     let mut events = Vec::new();
     for rank in 0..made.plan.ranks {
-        events.push(json!({ "ph": "M", "name": "process_name", "pid": rank, "args": { "name": format!("rank {rank}") } }));
+        events.push(
+            json!({ "ph": "M", "name": "process_name", "pid": rank, "args": { "name": format!("rank {rank}") } }),
+        );
         let streams = made.program.forward.ranks[rank as usize].streams.len();
         for stream in 0..streams.max(made.program.backward.ranks[rank as usize].streams.len()) {
             let name = if stream == 0 { "compute".to_owned() } else { format!("transfer {stream}") };
-            events.push(json!({ "ph": "M", "name": "thread_name", "pid": rank, "tid": stream, "args": { "name": name } }));
+            events.push(
+                json!({ "ph": "M", "name": "thread_name", "pid": rank, "tid": stream, "args": { "name": name } }),
+            );
         }
     }
     for (pass, times, start) in [("forward", forward, 0), ("backward", backward, forward.wave_ps)] {
@@ -177,7 +175,9 @@ fn slice(pass: &str, program: &skewbench_exec::PassProgram, event: &TraceEvent, 
             let names: Vec<&str> = parts.iter().flat_map(|p| p.tensors.iter().map(|t| t.name())).collect();
             let received: u64 = parts
                 .iter()
-                .map(|p| program.routes[p.routes as usize].rows[event.rank as usize].received.saturating_mul(p.row_bytes))
+                .map(|p| {
+                    program.routes[p.routes as usize].rows[event.rank as usize].received.saturating_mul(p.row_bytes)
+                })
                 .fold(0, u64::saturating_add);
             (format!("{pass} call {call}: {}", names.join(" ")), json!({ "received_bytes": received }))
         }

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use rayon::prelude::*;
+
 use super::{output, run};
 use crate::cells::Resources;
 use crate::cli::ReportArgs;
@@ -50,7 +52,7 @@ pub fn render_folders(
         experiments.push(loaded);
     }
     let experiments: Vec<_> = experiments
-        .into_iter()
+        .into_par_iter()
         .map(|loaded| {
             let values = evaluate(&loaded, &resources);
             (loaded, values)
@@ -73,7 +75,9 @@ fn command(line: &[String]) -> String {
     while let Some(word) = rest.next() {
         if WITH_VALUE.contains(&word.as_str()) {
             rest.next();
-        } else if !ALONE.contains(&word.as_str()) && !WITH_VALUE.iter().any(|flag| word.starts_with(&format!("{flag}="))) {
+        } else if !ALONE.contains(&word.as_str())
+            && !WITH_VALUE.iter().any(|flag| word.starts_with(&format!("{flag}=")))
+        {
             let plain = !word.is_empty() && !word.contains(char::is_whitespace);
             words.push(if plain { word.clone() } else { format!("'{word}'") });
         }
@@ -98,7 +102,8 @@ fn foreign(out: &Path) -> bool {
 fn sweep(folder: &Path) {
     let unfinished = |name: &str| {
         let part = name.strip_prefix('.').and_then(|n| n.strip_suffix(".part"));
-        let temporary = name.strip_prefix(".tmp").is_some_and(|n| n.len() == 6 && n.bytes().all(|b| b.is_ascii_alphanumeric()));
+        let temporary =
+            name.strip_prefix(".tmp").is_some_and(|n| n.len() == 6 && n.bytes().all(|b| b.is_ascii_alphanumeric()));
         temporary || part.and_then(|n| n.rsplit_once('.')).is_some_and(|(_, pid)| pid.parse::<u32>().is_ok())
     };
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {

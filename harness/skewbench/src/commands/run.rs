@@ -84,18 +84,13 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         }
         return Err(Failure::usage("no experiment; name some, or list them with skewbench run --list"));
     }
-    let found: Vec<Found> =
-        args.experiments.iter().map(|name| find(name, &args.changes)).collect::<Result<_, _>>()?;
+    let found: Vec<Found> = args.experiments.iter().map(|name| find(name, &args.changes)).collect::<Result<_, _>>()?;
     if let Some(twice) = found.iter().enumerate().find(|(i, f)| found[..*i].iter().any(|g| g.id == f.id)) {
         return Err(Failure::usage(format!("experiment {} is named twice", twice.1.id)));
     }
     let stem = if let [one] = found.as_slice() { one.id.replace(['/', '\\'], "-") } else { "study".into() };
-    let scale = Scale {
-        quick: args.quick,
-        systems: Vec::new(),
-        seed: args.common.seed,
-        profile: args.common.profile.clone(),
-    };
+    let scale =
+        Scale { quick: args.quick, systems: Vec::new(), seed: args.common.seed, profile: args.common.profile.clone() };
     let study = Study::new(found, scale, &args.changes)?;
     if args.list {
         return study.list();
@@ -118,15 +113,17 @@ pub fn finish(study: Study, common: &CommonRunArgs, out: &Path, requeue: bool) -
         let _already_built = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
     }
     if let Some(templates) = common.templates.as_deref().filter(|t| !t.is_dir()) {
-        return Err(Failure::config(format!("--templates {}: not a folder; give one that holds index.html", templates.display())));
+        return Err(Failure::config(format!(
+            "--templates {}: not a folder; give one that holds index.html",
+            templates.display()
+        )));
     }
     let command = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let options = Options { force: common.force, requeue, command };
     let folders: Vec<PathBuf> = study.experiments.iter().map(|e| run_folder(out, &e.found.id)).collect();
     let planned: Vec<_> = study.experiments.iter().map(|e| inputs(e, &study.resources, &options)).collect();
     claim(out, &folders.iter().cloned().zip(planned).collect::<Vec<_>>(), common.force)?;
-    let jobs: Vec<(&Expanded, &Path)> =
-        study.experiments.iter().zip(&folders).map(|(e, f)| (e, f.as_path())).collect();
+    let jobs: Vec<(&Expanded, &Path)> = study.experiments.iter().zip(&folders).map(|(e, f)| (e, f.as_path())).collect();
     let outcome = execute(&jobs, &study.resources, &options)?;
     drop(study);
     let (rows, page) = report::render_folders(&folders, common.templates.as_deref(), out)?;

@@ -28,7 +28,9 @@ pub(super) fn validate(expanded: &Expanded, changes: &[String]) -> Result<(), Fa
         return Err(place.error(&["gbs"], "0 sequences a step; give at least 1"));
     }
     if e.memory_limit_bytes == Some(0) {
-        return Err(place.error(&["memory_limit_bytes"], "0 bytes hold no plan; give a size, or leave it out for no limit"));
+        return Err(
+            place.error(&["memory_limit_bytes"], "0 bytes hold no plan; give a size, or leave it out for no limit")
+        );
     }
     steps(expanded, &place)?;
     for (key, list) in [("dp", &e.sweep.dp), ("cp", &e.sweep.cp), ("pool", &e.sweep.pool)] {
@@ -41,7 +43,10 @@ pub(super) fn validate(expanded: &Expanded, changes: &[String]) -> Result<(), Fa
     }
     let scaling = e.step_model.fitted.scaling;
     if !(scaling.is_finite() && scaling > 0.0 && scaling <= f64::from(e.step_model.fitted.dp)) {
-        let what = format!("{scaling} is no throughput of dp = {} over that of dp = 1; give one above 0 and at most dp", e.step_model.fitted.dp);
+        let what = format!(
+            "{scaling} is no throughput of dp = {} over that of dp = 1; give one above 0 and at most dp",
+            e.step_model.fitted.dp
+        );
         return Err(place.error(&["step_model", "fitted", "scaling"], what));
     }
     plot(expanded, &place)
@@ -81,7 +86,8 @@ fn steps(expanded: &Expanded, place: &Place<'_>) -> Result<(), Failure> {
             return Err(place.error(&["steps"], format!("{steps} steps; at most {MOST_STEPS} are kept in memory")));
         }
         if u64::from(steps) * u64::from(gbs) > MOST_SEQUENCES {
-            let what = format!("{gbs} sequences in each of {steps} steps; at most {MOST_SEQUENCES} in all are kept in memory");
+            let what =
+                format!("{gbs} sequences in each of {steps} steps; at most {MOST_SEQUENCES} in all are kept in memory");
             return Err(place.error(&["gbs"], what));
         }
     }
@@ -90,39 +96,33 @@ fn steps(expanded: &Expanded, place: &Place<'_>) -> Result<(), Failure> {
 
 fn plot(expanded: &Expanded, place: &Place<'_>) -> Result<(), Failure> {
     let e = &expanded.found.experiment;
-    let (kind, metrics, axes): (_, &[Metric], &[Axis]) = match e.kind {
-        Kind::Balance => ("balance", &[Metric::RMinus1, Metric::WaveR], &[Axis::Pool, Axis::System]),
-        Kind::Kernels => ("kernels", &[Metric::KernelRate], &[Axis::Block]),
-        Kind::Waves => (
-            "waves",
-            &[
-                Metric::WaveR,
-                Metric::Scaling,
-                Metric::StragglerMean,
-                Metric::StragglerMax,
-                Metric::NormalisedMean,
-                Metric::Speedup,
-                Metric::SpeedupMax,
-                Metric::ForwardSpread,
-                Metric::HiddenShare,
-                Metric::Throughput,
-                Metric::Mfu,
-            ],
-            &[Axis::Dp, Axis::Cp, Axis::Pool, Axis::System],
-        ),
+    let (kind, example, axes): (_, _, &[Axis]) = match e.kind {
+        Kind::Balance => ("balance", "r_minus_1", &[Axis::Pool, Axis::System]),
+        Kind::Kernels => ("kernels", "kernel_rate", &[Axis::Block]),
+        Kind::Waves => ("waves", "straggler_mean", &[Axis::Dp, Axis::Cp, Axis::Pool, Axis::System]),
     };
-    let known = || metrics.iter().map(|m| m.name()).collect::<Vec<_>>().join(", ");
+    let fits = |metric: &Metric| match metric {
+        Metric::RMinus1 => e.kind == Kind::Balance,
+        Metric::KernelRate => e.kind == Kind::Kernels,
+        Metric::WaveR => e.kind != Kind::Kernels,
+        _ => e.kind == Kind::Waves,
+    };
     if e.plot.metrics.is_empty() {
-        return Err(place.error(&["plot", "metrics"], format!("no metric; name at least one of {}", known())));
+        return Err(place.error(&["plot", "metrics"], format!("no metric; name at least one, such as {example}")));
     }
-    if let Some(other) = e.plot.metrics.iter().find(|m| !metrics.contains(m)) {
-        let what = format!("kind {kind} has no {}; choose from {}", other.name(), known());
+    if let Some(other) = e.plot.metrics.iter().find(|m| !fits(m)) {
+        let what = format!("kind {kind} has no {}; choose another metric, such as {example}", other.name());
         return Err(place.error(&["plot", "metrics"], what));
     }
     if !axes.contains(&e.plot.x) {
         let axes: Vec<String> = axes.iter().map(|a| format!("{a:?}").to_lowercase()).collect();
         let what = format!("kind {kind} has no such axis; choose from {}", axes.join(", "));
         return Err(place.error(&["plot", "x"], what));
+    }
+    if e.kind == Kind::Waves
+        && let Err(error) = skewbench_systems::registry::describe(&e.plot.baseline)
+    {
+        return Err(place.error(&["plot", "baseline"], error));
     }
     let linear = e.plot.metrics.iter().find(|m| matches!(m, Metric::Scaling | Metric::ForwardSpread));
     if let Some(metric) = linear.filter(|_| e.step_model.linear.is_empty()) {

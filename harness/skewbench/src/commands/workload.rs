@@ -2,7 +2,9 @@
 
 use serde_json::{Map, Value, json};
 use skewbench_systems::placements::Grouping;
-use skewbench_workloads::{ImportOptions, QUANTILES, ReadOptions, StreamOptions, WindowStream, Workload, describe, import, presets};
+use skewbench_workloads::{
+    ImportOptions, QUANTILES, ReadOptions, StreamOptions, WindowStream, Workload, describe, import, presets,
+};
 
 use super::output;
 use crate::cells::{self, BALANCE_TABLE, BalanceCell, CellSpec, Resources};
@@ -34,7 +36,10 @@ fn list(args: FormatArgs) -> Result<(), Failure> {
             row.insert("window_tokens".into(), json!(p.window));
             row.insert("packing".into(), json!(p.packing.to_string()));
             row.insert("description".into(), json!(p.description));
-            row.insert("source".into(), json!(format!("{}, {} {}", p.source.system, p.source.repository, p.source.commit)));
+            row.insert(
+                "source".into(),
+                json!(format!("{}, {} {}", p.source.system, p.source.repository, p.source.commit)),
+            );
             row
         })
         .collect();
@@ -76,15 +81,24 @@ fn heading(workload: &Workload, d: &skewbench_workloads::Description) -> Result<
         format!("{}  {}", workload.name(), workload.description()),
         format!("window {} tokens, packing {}", workload.window(), workload.packing()),
         String::new(),
-        format!("documents{sampled}     {} with {} tokens, mean {:.1}", d.documents.documents, d.documents.tokens, d.documents.mean),
+        format!(
+            "documents{sampled}     {} with {} tokens, mean {:.1}",
+            d.documents.documents, d.documents.tokens, d.documents.mean
+        ),
         format!("  length quantiles    {}", quantiles(&|i| d.documents.quantiles[i].to_string())),
         format!("  pairs of the longest 1%  {:.1}%", 100.0 * d.documents.pairs_of_top_percent),
-        format!("windows               {} looked at, {:.1} documents each", d.windows.windows, d.windows.documents_per_window),
+        format!(
+            "windows               {} looked at, {:.1} documents each",
+            d.windows.windows, d.windows.documents_per_window
+        ),
         format!("  mean x              {:.4} +- {:.4}", d.windows.mean_x.value, d.windows.mean_x.standard_error),
         format!("  CV of x             {:.4} +- {:.4}", d.windows.cv_x.value, d.windows.cv_x.standard_error),
         format!("  x quantiles         {}", quantiles(&|i| format!("{:.5}", d.windows.x_quantiles[i]))),
         format!("  one full document   {:.2}% of windows", 100.0 * d.windows.full_windows),
-        format!("  pairs of the longest 1% of packed documents  {:.1}%", 100.0 * d.packed_documents.pairs_of_top_percent),
+        format!(
+            "  pairs of the longest 1% of packed documents  {:.1}%",
+            100.0 * d.packed_documents.pairs_of_top_percent
+        ),
         String::new(),
         "R - 1 over all pools of a step, and waiting inside the waves of 16 data-parallel ranks (computed):".into(),
     ];
@@ -93,12 +107,8 @@ fn heading(workload: &Workload, d: &skewbench_workloads::Description) -> Result<
 
 fn balance(args: &WorkloadArgs) -> Result<Vec<Map<String, Value>>, Failure> {
     let mut resources = Resources::default();
-    let file = WorkloadFile {
-        name: args.name.clone(),
-        window_tokens: args.window,
-        packing: args.packing.clone(),
-        cp: None,
-    };
+    let file =
+        WorkloadFile { name: args.name.clone(), window_tokens: args.window, packing: args.packing.clone(), cp: None };
     let workload = resources.workload(&file)?;
     if args.gbs == 0 || args.steps == 0 {
         return Err(Failure::config("--gbs and --steps must be at least 1"));

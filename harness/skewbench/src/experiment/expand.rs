@@ -53,6 +53,10 @@ pub struct Expanded {
     pub own_workloads: usize,
     /// Systems, in order.
     pub systems: Vec<String>,
+    /// Pool sizes of a balance experiment.
+    pub pools: Vec<u32>,
+    /// Groupings of a balance experiment.
+    pub groupings: Vec<Grouping>,
     /// Machine.
     pub machine: Option<MachineKey>,
     /// Model.
@@ -80,6 +84,8 @@ pub fn expand(found: &Found, scale: &Scale, resources: &mut Resources) -> Result
         workloads: Vec::new(),
         own_workloads: 0,
         systems: Vec::new(),
+        pools: Vec::new(),
+        groupings: Vec::new(),
         machine: None,
         model,
         seed,
@@ -165,6 +171,15 @@ impl Expanded {
             return Err(self.at_key("gbs", "gbs and layout.dp must be at least 1"));
         }
         let steps = self.steps("");
+        // One cell of all groupings at all powers of two serves every figure on the same steps; making the windows is what costs.
+        let mut cell_pools: Vec<u32> = (0..7).map(|i| 1 << i).filter(|p| *p <= e.gbs).collect();
+        cell_pools.extend(pools.iter().copied().filter(|p| !p.is_power_of_two() || *p > 64));
+        let standard =
+            [Grouping::Random, Grouping::Zigzag, Grouping::ZigzagSwap, Grouping::ZigzagSwapAll, Grouping::Vrsp];
+        let mut cell_groupings = standard.to_vec();
+        cell_groupings.extend(groupings.iter().copied().filter(|g| !standard.contains(g)));
+        self.pools = pools;
+        self.groupings = groupings;
         self.cells = self
             .workloads
             .iter()
@@ -174,8 +189,8 @@ impl Expanded {
                     gbs: e.gbs,
                     steps,
                     seed: self.seed,
-                    pools: pools.clone(),
-                    groupings: groupings.clone(),
+                    pools: cell_pools.clone(),
+                    groupings: cell_groupings.clone(),
                     dp: e.layout.dp,
                 })
             })
@@ -188,9 +203,8 @@ impl Expanded {
         self.systems = self.resolve_systems()?;
         let sweep = |list: &[u32], one: u32| if list.is_empty() { vec![one] } else { list.to_vec() };
         let dps = sweep(&e.sweep.dp, e.layout.dp);
-        let relative = e.plot.metrics.iter().any(|m| {
-            matches!(m, Metric::NormalisedMean | Metric::Speedup | Metric::SpeedupMax)
-        });
+        let relative =
+            e.plot.metrics.iter().any(|m| matches!(m, Metric::NormalisedMean | Metric::Speedup | Metric::SpeedupMax));
         let scaling = e.plot.metrics.contains(&Metric::Scaling);
         for workload in 0..self.own_workloads {
             for cp in sweep(&e.sweep.cp, self.workloads[workload].1) {
@@ -230,8 +244,7 @@ impl Expanded {
 
     fn add_fit(&mut self, resources: &mut Resources) -> Result<(), Failure> {
         let fit = self.found.experiment.step_model.fitted.clone();
-        let file =
-            WorkloadFile { name: fit.workload.clone(), window_tokens: None, packing: None, cp: Some(fit.cp) };
+        let file = WorkloadFile { name: fit.workload.clone(), window_tokens: None, packing: None, cp: Some(fit.cp) };
         let key = resources.workload(&file).map_err(|f| self.in_file("fitted", f))?;
         let slot = self.workloads.iter().position(|(w, cp)| *w == key && *cp == fit.cp).unwrap_or_else(|| {
             self.workloads.push((key, fit.cp));
@@ -309,7 +322,7 @@ impl Expanded {
             machine,
             check: e.check,
             memory_limit_bytes: e.memory_limit_bytes,
-            band: e.bandwidth_band,
+            band: e.bandwidth_band && dp == e.layout.dp,
         });
         let slot = self.cells.iter().position(|c| *c == cell).unwrap_or_else(|| {
             self.cells.push(cell);

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use skewbench_sim::Overrides;
-use skewbench_sim::step_model::{LinearMode, Recompute, Wait};
+use skewbench_sim::step_model::{LinearMode, Recompute, Sharding, Wait};
 
 /// What an experiment computes in each cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -184,6 +184,10 @@ pub struct StepModelFile {
     pub linear: Vec<LinearMode>,
     /// What the backward computes again.
     pub recompute: Recompute,
+    /// What is sharded over data-parallel and context-parallel ranks.
+    pub sharding: Sharding,
+    /// Ranks that share a layer's experts.
+    pub expert_parallel: u32,
     /// When ranks of different pools wait for each other in throughput and MFU; scaling waits per micro-batch.
     pub wait: Wait,
     /// The published point that the fitted mode rests on.
@@ -192,7 +196,14 @@ pub struct StepModelFile {
 
 impl Default for StepModelFile {
     fn default() -> Self {
-        Self { linear: vec![LinearMode::Physical], recompute: Recompute::None, wait: Wait::PerMicroBatch, fitted: Fitted::default() }
+        Self {
+            linear: vec![LinearMode::Physical],
+            recompute: Recompute::None,
+            sharding: Sharding::default(),
+            expert_parallel: 1,
+            wait: Wait::PerMicroBatch,
+            fitted: Fitted::default(),
+        }
     }
 }
 
@@ -210,20 +221,11 @@ pub struct Fitted {
     pub dp: u32,
     /// Its throughput over that of one data-parallel rank.
     pub scaling: f64,
-    /// Steps simulated for the fit.
-    pub steps: u32,
 }
 
 impl Default for Fitted {
     fn default() -> Self {
-        Self {
-            system: "ulysses".into(),
-            workload: "paper-256k".into(),
-            cp: 8,
-            dp: 16,
-            scaling: 7.63,
-            steps: 200,
-        }
+        Self { system: "ulysses".into(), workload: "paper-256k".into(), cp: 8, dp: 16, scaling: 7.63 }
     }
 }
 
@@ -238,6 +240,10 @@ pub enum Metric {
     WaveR,
     /// Throughput against one data-parallel rank.
     Scaling,
+    /// `scaling` over the number of data-parallel ranks; reported with it.
+    ScalingEfficiency,
+    /// Throughput over the baseline's on the same ranks; reported with `scaling`.
+    ThroughputSpeedup,
     /// Straggler latency of a wave, mean over the waves of a step.
     StragglerMean,
     /// Straggler latency of the slowest wave of a step.
@@ -252,10 +258,18 @@ pub enum Metric {
     ForwardSpread,
     /// Share of the transfers that overlap hides, of what M pieces can hide.
     HiddenShare,
+    /// `straggler_mean` at half and double the bandwidth between nodes; reported with it where the experiment asks.
+    NetworkBand,
     /// Tokens per card and second of a training step.
     Throughput,
     /// Model FLOPs over time and the card's peak.
     Mfu,
+    /// Share of a step that pipeline stages wait.
+    BubbleShare,
+    /// Card hours for a billion tokens.
+    GpuHours,
+    /// Memory of the fullest card: parameters, gradients, optimizer, activations, attention buffers.
+    PeakMemory,
     /// Rate of a kernel call.
     KernelRate,
 }
@@ -267,6 +281,8 @@ impl Metric {
             Self::RMinus1 => "r_minus_1",
             Self::WaveR => "wave_r",
             Self::Scaling => "scaling",
+            Self::ScalingEfficiency => "scaling_efficiency",
+            Self::ThroughputSpeedup => "throughput_speedup",
             Self::StragglerMean => "straggler_mean",
             Self::StragglerMax => "straggler_max",
             Self::NormalisedMean => "normalised_mean",
@@ -274,6 +290,10 @@ impl Metric {
             Self::SpeedupMax => "speedup_max",
             Self::ForwardSpread => "forward_spread",
             Self::HiddenShare => "hidden_share",
+            Self::NetworkBand => "straggler_mean",
+            Self::BubbleShare => "bubble_share",
+            Self::GpuHours => "gpu_hours",
+            Self::PeakMemory => "peak_memory",
             Self::Throughput => "throughput",
             Self::Mfu => "mfu",
             Self::KernelRate => "kernel_rate",
@@ -283,8 +303,17 @@ impl Metric {
     /// Unit of its values; `1` for ratios and other numbers without a dimension.
     pub fn unit(self) -> &'static str {
         match self {
-            Self::RMinus1 | Self::WaveR | Self::HiddenShare | Self::Mfu => "1",
-            Self::Scaling | Self::NormalisedMean | Self::Speedup | Self::SpeedupMax | Self::ForwardSpread => "1",
+            Self::RMinus1 | Self::WaveR | Self::HiddenShare | Self::Mfu | Self::BubbleShare => "1",
+            Self::NetworkBand => "ms",
+            Self::GpuHours => "h per 1e9 tokens",
+            Self::PeakMemory => "GiB",
+            Self::ScalingEfficiency
+            | Self::ThroughputSpeedup
+            | Self::Scaling
+            | Self::NormalisedMean
+            | Self::Speedup
+            | Self::SpeedupMax
+            | Self::ForwardSpread => "1",
             Self::StragglerMean | Self::StragglerMax => "ms",
             Self::Throughput => "tokens/s/card",
             Self::KernelRate => "TFLOP/s",
@@ -297,6 +326,8 @@ impl Metric {
             Self::RMinus1 => "R - 1 (max / mean pool work - 1)",
             Self::WaveR => "waiting inside waves",
             Self::Scaling => "throughput relative to DP = 1",
+            Self::ScalingEfficiency => "scaling efficiency",
+            Self::ThroughputSpeedup => "throughput speedup",
             Self::StragglerMean => "straggler latency, mean over waves",
             Self::StragglerMax => "straggler latency, slowest wave of a step",
             Self::NormalisedMean => "straggler latency relative to the baseline",
@@ -304,6 +335,10 @@ impl Metric {
             Self::SpeedupMax => "speedup, slowest wave of a step",
             Self::ForwardSpread => "slowest / fastest forward of a micro-batch",
             Self::HiddenShare => "hidden share of transfer",
+            Self::NetworkBand => "straggler latency at other bandwidths",
+            Self::BubbleShare => "bubble share",
+            Self::GpuHours => "card hours per billion tokens",
+            Self::PeakMemory => "memory of the fullest card",
             Self::Throughput => "throughput",
             Self::Mfu => "MFU",
             Self::KernelRate => "attention rate",

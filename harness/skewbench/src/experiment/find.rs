@@ -42,7 +42,9 @@ pub fn find(name: &str, changes: &[String]) -> Result<Found, Failure> {
         let known: Vec<&str> = experiments().flat_map(|id| [id, id.rsplit('/').next().unwrap_or(id)]).collect();
         let hint = nearest(name, known.iter().copied());
         let list = experiments().collect::<Vec<_>>().join(", ");
-        return Err(Failure::usage(format!("unknown experiment {name}{hint}; known: {list}, or a path to a TOML file")));
+        return Err(Failure::usage(format!(
+            "unknown experiment {name}{hint}; known: {list}, or a path to a TOML file"
+        )));
     };
     read((*id).to_owned(), (*text).to_owned(), &format!("experiments/{id}.toml"), changes)
 }

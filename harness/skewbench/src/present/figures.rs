@@ -98,11 +98,8 @@ fn line_panels(loaded: &Loaded, values: &[Value], reference: &Reference) -> Vec<
     let mut panels = Vec::new();
     for mode in &modes {
         for dataset in distinct(shown.iter().map(|v| v.dataset.as_str())) {
-            let here: Vec<&Value> = shown
-                .iter()
-                .filter(|v| v.dataset == dataset && v.text("linear") == mode.as_deref())
-                .copied()
-                .collect();
+            let here: Vec<&Value> =
+                shown.iter().filter(|v| v.dataset == dataset && v.text("linear") == mode.as_deref()).copied().collect();
             let mut marks = Vec::new();
             if *metric == Metric::RMinus1 {
                 marks.extend(published_formula(loaded, &dataset, &here));
@@ -168,7 +165,8 @@ fn published_formula(loaded: &Loaded, dataset: &str, here: &[&Value]) -> Option<
     let workload = loaded.expanded.workloads.iter().position(|(w, _)| w.name == dataset)?;
     let windows = loaded.windows(workload)?;
     let gbs = loaded.expanded.found.experiment.gbs;
-    let mut pools: Vec<u32> = here.iter().filter_map(|v| v.number("p")).map(|p| p as u32).filter(|p| *p * 2 <= gbs).collect();
+    let mut pools: Vec<u32> =
+        here.iter().filter_map(|v| v.number("p")).map(|p| p as u32).filter(|p| *p * 2 <= gbs).collect();
     pools.sort_unstable();
     pools.dedup();
     let points = pools
@@ -228,6 +226,19 @@ fn bar_panels(loaded: &Loaded, values: &[Value], reference: &Reference) -> Vec<P
                 .iter()
                 .filter_map(|v| Some(Mark::Bars { series: v.system.clone(), values: vec![named(v)?] }))
                 .collect();
+            for network in ["half", "double"] {
+                let band: Vec<Named> = values
+                    .iter()
+                    .filter(|v| v.metric == Metric::NetworkBand && *metric == Metric::StragglerMean)
+                    .filter(|v| v.dataset == dataset && v.text("network") == Some(network))
+                    .filter_map(named)
+                    .map(|n| Named { low: None, high: None, ..n })
+                    .collect();
+                if !band.is_empty() {
+                    marks
+                        .push(Mark::Dots { series: format!("at {network} the bandwidth between nodes"), values: band });
+                }
+            }
             let published: Vec<Named> = here
                 .iter()
                 .filter_map(|v| {

@@ -51,8 +51,8 @@ fn site(
     figures: Vec<skewbench_report::Figure>,
 ) -> Site {
     let manifests = || rendering.experiments.iter().map(|(l, _)| &l.data.manifest);
-    let dirty = if env!("SKEWBENCH_DIRTY") == "true" { ", with changes that no commit holds" } else { "" };
     let mut series: Vec<String> = registry::systems().into_iter().map(|s| s.name).collect();
+    series.extend(["random", "zigzag", "zigzag-swap", "zigzag-swap-all", "vrsp"].map(String::from));
     for (_, values) in rendering.experiments {
         for value in values {
             if !series.contains(&value.system) {
@@ -66,13 +66,14 @@ fn site(
         question: QUESTION.into(),
         verdict: verdict(rendering.experiments),
         command: rendering.command.clone(),
-        revision: format!("{}{dirty}", env!("SKEWBENCH_REVISION")),
+        revision: revision(rendering.experiments),
         profile: profile(rendering, resources),
-        backend: "sim: event simulation on a machine profile; groupings are computed from document lengths alone".into(),
+        backend: "sim: event simulation on a machine profile; groupings are computed from document lengths alone"
+            .into(),
         seed: rendering.experiments.first().map(|(l, _)| l.expanded.seed.to_string()).unwrap_or_default(),
-        created_from: manifests().map(|m| format!("{} ({})", m.experiment_hash, m.inputs_hash)).collect::<Vec<_>>().join(", "),
+        created_from: manifests().map(|m| short_hash(&m.inputs_hash)).collect::<Vec<_>>().join(", "),
         series_order: series,
-        summary: rows.iter().filter(|r| r.published.is_some()).map(quantity).collect(),
+        summary: rows.iter().filter(|r| r.published.is_some() || r.status != RowStatus::Ok).map(quantity).collect(),
         figures,
         systems: systems(rendering.experiments),
         method: method(rendering, resources),
@@ -127,6 +128,19 @@ fn quantity(row: &SummaryRow) -> Quantity {
     }
 }
 
+/// Revision of the program that made the first run.
+fn revision(experiments: &[(Loaded, Vec<Value>)]) -> String {
+    let program = experiments.first().and_then(|(l, _)| l.data.manifest.inputs.get("program"));
+    let revision = program.and_then(|p| p.get("revision")).and_then(serde_json::Value::as_str).unwrap_or("unknown");
+    let dirty = program.and_then(|p| p.get("dirty")).and_then(serde_json::Value::as_bool) == Some(true);
+    format!("{revision}{}", if dirty { ", with changes that no commit holds" } else { "" })
+}
+
+/// Enough of a hash to tell runs apart.
+fn short_hash(hash: &str) -> String {
+    hash.chars().take(12).collect()
+}
+
 fn status(status: RowStatus) -> Status {
     match status {
         RowStatus::Ok => Status::Ok,
@@ -149,11 +163,20 @@ fn verdict(experiments: &[(Loaded, Vec<Value>)]) -> Vec<String> {
             best.sort_by(|a, b| b.1.total_cmp(&a.1));
             let Some((system, speedup)) = best.first() else { continue };
             let others: Vec<String> = best[1..].iter().map(|(s, x)| format!("{s} {x:.2}x")).collect();
+            let worst = |name: &str| {
+                let mut found = values.iter().filter(|v| v.metric == Metric::SpeedupMax && v.dataset == workload.name);
+                found.find(|v| v.system == name).and_then(|v| Some(v.estimated.as_ref().ok()?.value))
+            };
+            let slowest: Vec<String> =
+                best.iter().filter_map(|(s, _)| Some(format!("{s} {:.2}x", worst(s)?))).collect();
+            let baseline = &loaded.expanded.found.experiment.plot.baseline;
             sentences.push(format!(
-                "On {}, {system} shortens the mean straggler latency of a wave most, {speedup:.2}x over {} (simulated); {}.",
+                "On {}, {system} shortens the mean straggler latency of a wave most, {speedup:.2}x over {baseline} (simulated); \
+                 {}. That is what counts without a pipeline. The slowest wave of a step, which sets the bubble of one, is \
+                 shortened by {}.",
                 workload.name,
-                loaded.expanded.found.experiment.plot.baseline,
-                others.join(", ")
+                others.join(", "),
+                slowest.join(", ")
             ));
         }
         let means = values.iter().filter(|v| v.metric == Metric::RMinus1 && v.number("p") == Some(8.0));
@@ -188,6 +211,7 @@ fn systems(experiments: &[(Loaded, Vec<Value>)]) -> Vec<SystemCard> {
         .into_iter()
         .filter_map(|name| registry::describe(name).ok())
         .map(|d| SystemCard {
+            notes: experiments.iter().find_map(|(loaded, _)| loaded.accounting(&d.name)).into_iter().collect(),
             name: d.name,
             placement: d.placement.to_owned(),
             planner: d.planner.to_owned(),
@@ -196,9 +220,10 @@ fn systems(experiments: &[(Loaded, Vec<Value>)]) -> Vec<SystemCard> {
             options: d
                 .options
                 .iter()
-                .map(|o| (o.name.to_owned(), format!("{} ({})", o.default.json().to_string().trim_matches('"'), o.summary)))
+                .map(|o| {
+                    (o.name.to_owned(), format!("{} ({})", o.default.json().to_string().trim_matches('"'), o.summary))
+                })
                 .collect(),
-            notes: Vec::new(),
         })
         .collect()
 }
@@ -247,10 +272,11 @@ fn method(rendering: &Rendering<'_>, resources: &Resources) -> Vec<Section> {
 fn environment(experiments: &[(Loaded, Vec<Value>)]) -> Vec<(String, String)> {
     let Some((loaded, _)) = experiments.first() else { return Vec::new() };
     let manifest = &loaded.data.manifest;
+    let compiler = manifest.invocations.first().and_then(|i| i.libraries.get("rustc").cloned()).unwrap_or_default();
     vec![
         ("skewbench".into(), env!("CARGO_PKG_VERSION").into()),
-        ("revision".into(), env!("SKEWBENCH_REVISION").into()),
-        ("compiler".into(), env!("SKEWBENCH_RUSTC").into()),
+        ("revision".into(), revision(experiments)),
+        ("compiler".into(), compiler),
         ("store schema".into(), manifest.schema_version.to_string()),
     ]
 }

@@ -44,7 +44,11 @@ pub fn summary_rows(loaded: &Loaded, values: &[Value], reference: &Reference) ->
                     let ours = SummaryValue { value: e.value, interval: e.interval, n: e.n };
                     let verdict = entry.map(|entry| {
                         let fit = fitted && is_fitted_point(loaded, value);
-                        if fit { "fitted".to_owned() } else { entry.judge(&ours, TOLERANCE).agreement.word().to_owned() }
+                        if fit {
+                            "fitted".to_owned()
+                        } else {
+                            entry.judge(&ours, TOLERANCE).agreement.word().to_owned()
+                        }
                     });
                     SummaryRow::ok(key, ours, verdict)
                 }
@@ -130,7 +134,10 @@ pub fn print_summary(rows: &[SummaryRow], format: Format) -> Result<(), Failure>
             Ok(())
         }
         Format::Csv => {
-            write(&mut out, "figure,dataset,system,metric,unit,at,published,value,ratio,ci_low,ci_high,n,kind,status,verdict")?;
+            write(
+                &mut out,
+                "figure,dataset,system,metric,unit,at,published,value,ratio,ci_low,ci_high,n,kind,status,verdict",
+            )?;
             for row in rows {
                 let number = |x: Option<f64>| x.map_or_else(String::new, |x| x.to_string());
                 let fields = [
@@ -168,7 +175,16 @@ fn human(rows: &[&SummaryRow]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header([
-        "figure", "dataset", "system", "quantity", "published", "ours", "ratio", "95% interval", "n", "verdict",
+        "figure",
+        "dataset",
+        "system",
+        "quantity",
+        "published",
+        "ours",
+        "ratio",
+        "95% interval",
+        "n",
+        "verdict",
     ]);
     for row in rows {
         let interval = match (row.ci_low, row.ci_high) {

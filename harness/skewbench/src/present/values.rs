@@ -1,7 +1,11 @@
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use serde_json::{Map, json};
-use skewbench_sim::step_model::{LinearMode, StageLinear, StepInput, Wait, WaveAttention, fit_linear_ps};
+use skewbench_plan::Cost;
+use skewbench_sim::step_model::{
+    LinearMode, Memory, MemoryInput, StageLinear, StepInput, Wait, WaveAttention, fit_linear_ps, gradient_reduction_ps,
+};
 use skewbench_store::{CellStatus, Run, RunData, StoreError, Table};
 
 use crate::cells::{BALANCE_TABLE, CellSpec, KERNELS_TABLE, Resources, WAVES_TABLE, WINDOWS_TABLE, WavesCell};
@@ -58,6 +62,8 @@ pub struct Loaded {
     /// The run.
     pub data: RunData,
     tables: BTreeMap<String, BTreeMap<String, Table>>,
+    views: BTreeMap<String, WavesView>,
+    fit: OnceLock<Result<f64, String>>,
 }
 
 impl Loaded {
@@ -95,7 +101,12 @@ impl Loaded {
             let table = data.table(&kind).map_err(store_failure)?;
             tables.insert(kind, by_cell(&table).map_err(store_failure)?);
         }
-        Ok(Self { expanded, data, tables })
+        let samples = tables.get(WAVES_TABLE).into_iter().flatten();
+        let views = samples
+            .map(|(cell, table)| Ok((cell.clone(), WavesView::of(table)?)))
+            .collect::<Result<_, StoreError>>()
+            .map_err(store_failure)?;
+        Ok(Self { expanded, data, tables, views, fit: OnceLock::new() })
     }
 
     /// The table of a cell, or why there is none.
@@ -108,19 +119,52 @@ impl Loaded {
         })
     }
 
-    fn waves(&self, at: &At) -> Result<(&WavesCell, WavesView), String> {
+    fn waves(&self, at: &At) -> Result<(&WavesCell, &WavesView), String> {
         let cell = self.expanded.cell_at(at).ok_or("the cell was not planned")?;
         let CellSpec::Waves(spec) = cell else { return Err("the cell has no waves".into()) };
-        let view = WavesView::of(self.table(WAVES_TABLE, cell)?).map_err(|e| e.to_string())?;
-        Ok((spec, view))
+        match self.views.get(Expanded::id(cell).as_str()) {
+            Some(view) => Ok((spec, view)),
+            None => self.table(WAVES_TABLE, cell).and_then(|_| Err("the cell has no samples".into())),
+        }
     }
 
     /// Samples of the cell at a place.
     ///
     /// # Errors
     /// Why there are none.
-    pub fn view(&self, at: &At) -> Result<WavesView, String> {
+    pub fn view(&self, at: &At) -> Result<&WavesView, String> {
         self.waves(at).map(|(_, view)| view)
+    }
+
+    /// What the plans of a system spend beside the work, in a sentence, from the cells of its largest layout.
+    pub fn accounting(&self, system: &str) -> Option<String> {
+        let places = self.expanded.places.iter().filter(|(at, _)| at.system == system);
+        let (_, slot) = places.max_by_key(|(at, _)| (at.dp, at.pool))?;
+        let cell = &self.expanded.cells[*slot];
+        let table = self.table(WAVES_TABLE, cell).ok()?;
+        let greatest = |name: &str| Some(table.u32(name).ok()?.iter().copied().max().unwrap_or(0));
+        let total = |name: &str| Some(table.u64(name).ok()?.iter().sum::<u64>());
+        let (max, mean) = (table.u64("max_load_pairs").ok()?, table.u64("mean_load_pairs").ok()?);
+        let tile = table.u64("largest_tile_pairs").ok()?;
+        let ratio = |over: &[u64]| {
+            over.iter().zip(mean).filter(|(_, m)| **m > 0).map(|(o, m)| *o as f64 / *m as f64).fold(0.0, f64::max)
+        };
+        let tiles = if tile.iter().any(|t| *t > 0) {
+            format!("; the largest indivisible tile is at most {:.3} of the mean", ratio(tile))
+        } else {
+            String::new()
+        };
+        let peak = table.u64("peak_bytes").ok()?.iter().copied().max().unwrap_or(0);
+        Some(format!(
+            "At {}: the most loaded rank of a domain has at most {:.3} of the mean pairs{tiles}. Idle ranks {}, replicated KV \
+             heads {}, padding tokens {}. A rank holds at most {:.2} GiB for one layer's attention.",
+            cell.coordinates(),
+            ratio(max),
+            greatest("idle_ranks")?,
+            greatest("replicated_kv_heads")?,
+            total("padding_tokens")?,
+            peak as f64 / f64::from(1u32 << 30)
+        ))
     }
 
     /// The windows of a balance cell.
@@ -156,7 +200,7 @@ impl Loaded {
                 })
             }
             LinearMode::Fitted => {
-                let both = self.fitted_ps_per_token()? * tokens;
+                let both = self.fit.get_or_init(|| self.fitted_ps_per_token()).clone()? * tokens;
                 Ok(LinearTimes { forward_ps: both / 3.0, backward_ps: both * 2.0 / 3.0 })
             }
         }
@@ -167,7 +211,7 @@ impl Loaded {
     }
 
     /// The fitted linear picoseconds per token, from the published scaling that the experiment names.
-    pub fn fitted_ps_per_token(&self) -> Result<f64, String> {
+    fn fitted_ps_per_token(&self) -> Result<f64, String> {
         let fit = &self.expanded.found.experiment.step_model.fitted;
         let place = |dp: u32| {
             let mut places = self.expanded.places.iter().map(|(at, _)| at);
@@ -228,8 +272,8 @@ fn balance_values(loaded: &Loaded, cell: &CellSpec, gbs: u32, dataset: &str, val
     let views = loaded.table(BALANCE_TABLE, cell).and_then(|t| BalanceView::all(t).map_err(|e| e.to_string()));
     let CellSpec::Balance(spec) = cell else { return };
     for metric in &loaded.expanded.found.experiment.plot.metrics {
-        for pool in &spec.pools {
-            for grouping in &spec.groupings {
+        for pool in &loaded.expanded.pools {
+            for grouping in &loaded.expanded.groupings {
                 let mut at = Map::new();
                 at.insert("p".into(), json!(pool));
                 at.insert("gbs".into(), json!(gbs));
@@ -299,29 +343,35 @@ fn wave_values(loaded: &Loaded, resources: &Resources, at: &At, metric: Metric, 
     let here = loaded.waves(at);
     let pool = here.as_ref().map_or(at.pool.min(at.dp), |(cell, _)| cell.pool());
     let base = coordinates(at, pool);
-    let mut push = |extra: &[(&str, &str)], metric: Metric, unit: &'static str, estimated: Result<Estimated, String>| {
-        let mut at_map = base.clone();
-        for (key, value) in extra {
-            at_map.insert((*key).to_owned(), json!(value));
-        }
-        values.push(Value {
-            metric,
-            unit,
-            dataset: dataset.clone(),
-            system: at.system.clone(),
-            at: at_map,
-            estimated,
-            simulated: true,
-        });
-    };
+    let mut push =
+        |extra: &[(&str, &str)], metric: Metric, unit: &'static str, estimated: Result<Estimated, String>| {
+            let mut at_map = base.clone();
+            for (key, value) in extra {
+                at_map.insert((*key).to_owned(), json!(value));
+            }
+            values.push(Value {
+                metric,
+                unit,
+                dataset: dataset.clone(),
+                system: at.system.clone(),
+                at: at_map,
+                estimated,
+                simulated: true,
+            });
+        };
     let seed = loaded.expanded.seed;
     let name = metric.name();
-    let view = here.as_ref().map(|(_, view)| view).map_err(Clone::clone);
+    let view = here.as_ref().map(|(_, view)| *view).map_err(Clone::clone);
     let mean = |of: &dyn Fn(&crate::metrics::StepView) -> f64| -> Result<Estimated, String> {
         estimate_mean(&view.clone()?.by_step(of), seed, name).map_err(|e| e.to_string())
     };
     match metric {
         Metric::StragglerMean => {
+            let banded = view.as_ref().is_ok_and(|v| v.steps.iter().flat_map(|s| &s.waves).all(|w| w.band_ps[0] > 0.0));
+            for (slot, network) in ["half", "double"].into_iter().enumerate().filter(|_| banded) {
+                let estimated = mean(&|s| s.straggler_mean_of(|w| w.band_ps[slot]) * 1e-9);
+                push(&[("pass", "both"), ("network", network)], Metric::NetworkBand, "ms", estimated);
+            }
             push(&[("pass", "both")], metric, "ms", mean(&|s| s.straggler_mean_ps() * 1e-9));
             push(&[("pass", "forward")], metric, "ms", mean(&|s| s.straggler_mean_of(|w| w.forward_ps) * 1e-9));
             push(&[("pass", "backward")], metric, "ms", mean(&|s| s.straggler_mean_of(|w| w.backward_ps) * 1e-9));
@@ -329,7 +379,8 @@ fn wave_values(loaded: &Loaded, resources: &Resources, at: &At, metric: Metric, 
         Metric::StragglerMax => push(&[("pass", "both")], metric, "ms", mean(&|s| s.straggler_max_ps() * 1e-9)),
         Metric::WaveR => push(&[], metric, metric.unit(), mean(&|s| s.wave_r())),
         Metric::NormalisedMean | Metric::Speedup | Metric::SpeedupMax => {
-            let reference = At { system: e.plot.baseline.clone(), pool: default_pool(loaded, &e.plot.baseline, at), ..at.clone() };
+            let reference =
+                At { system: e.plot.baseline.clone(), pool: default_pool(loaded, &e.plot.baseline, at), ..at.clone() };
             if reference.system == at.system && metric != Metric::NormalisedMean {
                 return;
             }
@@ -344,7 +395,7 @@ fn wave_values(loaded: &Loaded, resources: &Resources, at: &At, metric: Metric, 
                     };
                     by_step[..n].to_vec()
                 };
-                let (ours, theirs) = (of(ours), of(&theirs));
+                let (ours, theirs) = (of(ours), of(theirs));
                 let ratio = if metric == Metric::NormalisedMean {
                     estimate_ratio(&ours, &theirs, seed, name)
                 } else {
@@ -357,14 +408,15 @@ fn wave_values(loaded: &Loaded, resources: &Resources, at: &At, metric: Metric, 
         Metric::HiddenShare => {
             let pieces = here.as_ref().ok().and_then(|(cell, _)| pieces(cell));
             let Some(pieces) = pieces.filter(|p| *p > 1) else { return };
-            let estimated = view.and_then(|v| {
-                estimate_mean(&v.hidden_share(pieces), seed, name).map_err(|e| e.to_string())
-            });
+            let estimated =
+                view.and_then(|v| estimate_mean(&v.hidden_share(pieces), seed, name).map_err(|e| e.to_string()));
             push(&[], metric, metric.unit(), estimated);
         }
         Metric::ForwardSpread => {
             for mode in &e.step_model.linear {
-                let estimated = loaded.linear(resources, *mode, at).and_then(|linear| mean(&|s| s.forward_spread(linear.forward_ps)));
+                let estimated = loaded
+                    .linear(resources, *mode, at)
+                    .and_then(|linear| mean(&|s| s.forward_spread(linear.forward_ps)));
                 push(&[("linear", linear_name(*mode))], metric, metric.unit(), estimated);
             }
         }
@@ -372,12 +424,38 @@ fn wave_values(loaded: &Loaded, resources: &Resources, at: &At, metric: Metric, 
             for mode in &e.step_model.linear {
                 for (base, transfers) in [("shared", "charged"), ("shared", "left_out"), ("own", "charged")] {
                     let extra = [("linear", linear_name(*mode)), ("base", base), ("transfers", transfers)];
-                    let estimated = scaling(loaded, resources, at, *mode, base == "shared", transfers == "charged");
+                    let single = single_rank(loaded, at, base == "shared");
+                    let estimated = throughput_ratio(loaded, resources, at, &single, *mode, transfers == "charged");
+                    if base == "shared" && transfers == "charged" {
+                        let efficiency = estimated.clone().map(|e| e.scaled(1.0 / f64::from(at.dp)));
+                        let metric = Metric::ScalingEfficiency;
+                        push(&extra, metric, metric.unit(), efficiency);
+                    }
                     push(&extra, metric, metric.unit(), estimated);
+                }
+                let same_ranks = At {
+                    system: e.plot.baseline.clone(),
+                    pool: default_pool(loaded, &e.plot.baseline, at),
+                    ..at.clone()
+                };
+                if at.system != e.plot.baseline && loaded.expanded.cell_at(&same_ranks).is_some() {
+                    let extra =
+                        [("linear", linear_name(*mode)), ("base", e.plot.baseline.as_str()), ("transfers", "charged")];
+                    let estimated = throughput_ratio(loaded, resources, at, &same_ranks, *mode, true);
+                    push(&extra, Metric::ThroughputSpeedup, Metric::ThroughputSpeedup.unit(), estimated);
                 }
             }
         }
-        Metric::Throughput | Metric::Mfu | Metric::RMinus1 | Metric::KernelRate => {
+        Metric::Throughput
+        | Metric::Mfu
+        | Metric::BubbleShare
+        | Metric::GpuHours
+        | Metric::PeakMemory
+        | Metric::NetworkBand
+        | Metric::RMinus1
+        | Metric::KernelRate
+        | Metric::ScalingEfficiency
+        | Metric::ThroughputSpeedup => {
             if let Some(estimated) = step_values(loaded, resources, at, metric) {
                 push(&[("linear", "physical")], metric, metric.unit(), estimated);
             }
@@ -396,44 +474,73 @@ fn pieces(cell: &WavesCell) -> Option<u32> {
     options.get("pieces").and_then(serde_json::Value::as_u64).map(|m| m.min(u64::from(cell.shape.q_heads)) as u32)
 }
 
-fn scaling(
+/// One data-parallel rank of the baseline (`shared`) or of the same system.
+fn single_rank(loaded: &Loaded, at: &At, shared: bool) -> At {
+    let baseline = &loaded.expanded.found.experiment.plot.baseline;
+    let system = if shared { baseline.clone() } else { at.system.clone() };
+    let mut single = At { system, dp: 1, ..at.clone() };
+    single.pool = default_pool(loaded, &single.system, &single);
+    single
+}
+
+/// Throughput at one place over that at another, on the steps that both have, with a wait at every micro-batch.
+fn throughput_ratio(
     loaded: &Loaded,
     resources: &Resources,
     at: &At,
+    base: &At,
     mode: LinearMode,
-    shared: bool,
     transfers: bool,
 ) -> Result<Estimated, String> {
-    let e = &loaded.expanded.found.experiment;
-    let system = if shared { e.plot.baseline.clone() } else { at.system.clone() };
-    let mut single = At { system, dp: 1, ..at.clone() };
-    single.pool = default_pool(loaded, &single.system, &single);
     let linear = loaded.linear(resources, mode, at)?.both_ps();
-    let (ours, base) = (loaded.waves(at)?.1, loaded.waves(&single)?.1);
+    let (ours, base) = (loaded.waves(at)?.1, loaded.waves(base)?.1);
     let n = ours.steps.len().min(base.steps.len());
-    let totals = |v: &WavesView| -> Vec<f64> {
-        v.steps[..n].iter().map(|s| s.total_ps(linear, transfers)).collect()
-    };
-    let (ours, base) = (totals(&ours), totals(&base));
+    let totals = |v: &WavesView| -> Vec<f64> { v.steps[..n].iter().map(|s| s.total_ps(linear, transfers)).collect() };
+    let (ours, base) = (totals(ours), totals(base));
     estimate_sums(&[&base, &ours], loaded.expanded.seed, "scaling", |s| s[0] / s[1]).map_err(|e| e.to_string())
 }
 
 /// Tokens per card and second, or MFU, of training steps with physical linear work.
 fn step_values(loaded: &Loaded, resources: &Resources, at: &At, metric: Metric) -> Option<Result<Estimated, String>> {
-    if !matches!(metric, Metric::Throughput | Metric::Mfu) {
+    let wanted = [Metric::Throughput, Metric::Mfu, Metric::BubbleShare, Metric::GpuHours, Metric::PeakMemory];
+    if !wanted.contains(&metric) {
         return None;
     }
     let compute = || -> Result<Estimated, String> {
         let (cell, view) = loaded.waves(at)?;
         let step_model = &loaded.expanded.found.experiment.step_model;
         let machine = loaded.expanded.machine.as_ref().ok_or("no machine")?;
-        let profile = resources.pricing(machine).map_err(|f| f.message)?.profile();
+        let pricing = resources.pricing(machine).map_err(|f| f.message)?;
+        let profile = pricing.profile();
+        let layout = cell.layout;
+        let waves = view.steps.iter().flat_map(|s| &s.waves);
+        let memory = Memory::peak(
+            &loaded.expanded.model,
+            &MemoryInput {
+                layout,
+                window: cell.workload.window_tokens,
+                micro_batches: cell.gbs / layout.dp,
+                sharding: step_model.sharding,
+                expert_parallel: step_model.expert_parallel,
+                recompute: step_model.recompute,
+                attention_bytes: waves.map(|w| w.peak_bytes as u64).max().unwrap_or(0),
+            },
+        );
+        if metric == Metric::PeakMemory {
+            let gib = memory.total_bytes() as f64 / f64::from(1u32 << 30);
+            return Ok(Estimated::exact(gib, view.steps.len() as u64));
+        }
+        let one_node = layout.cards() <= u64::from(layout.cards_per_node);
+        let gradient_ps = gradient_reduction_ps(pricing, memory.gradient_bytes, layout.dp * layout.cp, one_node);
+        let activation = f64::from(cell.workload.window_tokens) / f64::from(layout.cp)
+            * f64::from(loaded.expanded.model.hidden)
+            * 2.0;
+        let hop_ps = if layout.pp > 1 { pricing.transfer_ps(activation as u64, one_node) } else { 0 };
         let table = loaded.table(WAVES_TABLE, loaded.expanded.cell_at(at).ok_or("no cell")?)?;
         let pairs = table.u64("pairs").map_err(|e| e.to_string())?;
         let of_step = table.u32("step").map_err(|e| e.to_string())?;
         let model = &loaded.expanded.model;
-        let linear =
-            StageLinear::physical(model, profile, cell.layout.pp, cell.layout.tp, step_model.recompute);
+        let linear = StageLinear::physical(model, profile, cell.layout.pp, cell.layout.tp, step_model.recompute);
         let (mut seconds, mut work) = (Vec::new(), Vec::new());
         for (index, step) in view.steps.iter().enumerate() {
             let integers = |values: &[f64]| values.iter().map(|v| *v as u64).collect();
@@ -455,12 +562,17 @@ fn step_values(loaded: &Loaded, resources: &Resources, at: &At, metric: Metric) 
                 linear: &linear,
                 recompute: step_model.recompute,
                 wait: step_model.wait,
-                gradient_ps: 0,
-                hop_ps: 0,
+                gradient_ps,
+                hop_ps,
             };
             let time = input.time(profile).map_err(|e| e.to_string())?;
             seconds.push(time.seconds);
-            let rate = if metric == Metric::Throughput { time.tokens_per_card_per_s } else { time.mfu };
+            let rate = match metric {
+                Metric::Throughput => time.tokens_per_card_per_s,
+                Metric::Mfu => time.mfu,
+                Metric::BubbleShare => time.bubble_share,
+                _ => time.gpu_hours_per_billion_tokens,
+            };
             work.push(rate * time.seconds);
         }
         estimate_ratio(&work, &seconds, loaded.expanded.seed, metric.name()).map_err(|e| e.to_string())

@@ -21,7 +21,11 @@ unverified = []
 /// Runs the tiny experiment with a file, which must be refused before anything is written.
 #[track_caller]
 fn refused(lab: &Lab, what: &str, change: &str, expected: &[&str]) {
-    let line = if change.is_empty() { vec!["run", "tiny.toml", "--out", "x"] } else { vec!["run", "tiny.toml", "--out", "x", "--set", change] };
+    let line = if change.is_empty() {
+        vec!["run", "tiny.toml", "--out", "x"]
+    } else {
+        vec!["run", "tiny.toml", "--out", "x", "--set", change]
+    };
     let message = lab.run_words(&line).error(10);
     for part in expected {
         assert!(message.contains(part), "{what}: {part:?} is missing in: {message}");
@@ -43,9 +47,17 @@ fn experiment_files() {
         ("text for a number", TINY.replace("steps = 6", "steps = \"six\"").into(), &["tiny.toml:6:", "expected u32"]),
         ("table for a list", TINY.replace("[[workload]]", "[workload]").into(), &["tiny.toml:12:"]),
         ("a key twice", TINY.replace("gbs = 8", "gbs = 8\ngbs = 9").into(), &["tiny.toml:6:", "duplicate key"]),
-        ("unknown key", TINY.replace("quick_steps", "quik_steps").into(), &["tiny.toml:7:", "did you mean `quick_steps`?"]),
+        (
+            "unknown key",
+            TINY.replace("quick_steps", "quik_steps").into(),
+            &["tiny.toml:7:", "did you mean `quick_steps`?"],
+        ),
         ("unknown table", TINY.replace("[layout]", "[layuot]").into(), &["tiny.toml:16:", "did you mean `layout`?"]),
-        ("unknown metric", TINY.replace("straggler_max", "straggler_mxa").into(), &["tiny.toml:22:", "did you mean `straggler_max`?"]),
+        (
+            "unknown metric",
+            TINY.replace("straggler_max", "straggler_mxa").into(),
+            &["tiny.toml:22:", "did you mean `straggler_max`?"],
+        ),
     ];
     for (what, content, expected) in cases {
         lab.write("tiny.toml", content);
@@ -72,11 +84,19 @@ fn profile_files() {
         ("binary", b"\xff\xfe\x00".to_vec(), &["mine.json", "UTF-8"]),
         ("a list", b"[]".to_vec(), &["mine.json"]),
         ("a number", b"7".to_vec(), &["mine.json"]),
-        ("NaN", replaced("\"oversubscription\": 1", "\"oversubscription\": NaN"), &["mine.json"]),
-        ("an absurd number", replaced("\"oversubscription\": 1", "\"oversubscription\": 1e999"), &["mine.json"]),
-        ("below 1", replaced("\"oversubscription\": 1", "\"oversubscription\": 0.5"), &["mine.json", "network.oversubscription"]),
-        ("negative", replaced("\"oversubscription\": 1", "\"oversubscription\": -1"), &["mine.json", "network.oversubscription"]),
-        ("text for a number", replaced("\"oversubscription\": 1", "\"oversubscription\": \"1\""), &["mine.json"]),
+        ("NaN", replaced("\"oversubscription\": 1.0", "\"oversubscription\": NaN"), &["mine.json"]),
+        ("an absurd number", replaced("\"oversubscription\": 1.0", "\"oversubscription\": 1e999"), &["mine.json"]),
+        (
+            "below 1",
+            replaced("\"oversubscription\": 1.0", "\"oversubscription\": 0.5"),
+            &["mine.json", "network.oversubscription"],
+        ),
+        (
+            "negative",
+            replaced("\"oversubscription\": 1.0", "\"oversubscription\": -1"),
+            &["mine.json", "network.oversubscription"],
+        ),
+        ("text for a number", replaced("\"oversubscription\": 1.0", "\"oversubscription\": \"1\""), &["mine.json"]),
         ("unknown key", replaced("\"oversubscription\"", "\"oversubscripton\""), &["mine.json", "`oversubscription`"]),
     ];
     for (what, content, expected) in cases {
@@ -128,7 +148,7 @@ fn length_files() {
     let lab = Lab::tiny();
     let cases: [(&str, &str, &[u8], &str); 17] = [
         ("empty", "l.txt", b"", "l.txt"),
-        ("blank lines", "l.txt", b"\n\n\n", "l.txt"),
+        ("blank lines", "l.txt", b"\n\n\n", "no document"),
         ("words", "l.txt", b"12\nabc\n", "l.txt:2"),
         ("negative", "l.txt", b"12\n13\n-4\n", "l.txt:3"),
         ("zero", "l.txt", b"12\n0\n", "l.txt:2"),
@@ -137,7 +157,7 @@ fn length_files() {
         ("half a token", "l.txt", b"5.5\n", "l.txt:1"),
         ("absurd", "l.txt", b"1099511627777\n", "l.txt:1"),
         ("binary", "l.txt", b"\xff\xfe\x00", "l.txt"),
-        ("no lengths", "l.csv", b"tokens\n", "l.csv"),
+        ("no lengths", "l.csv", b"tokens\n", "no document"),
         ("other column", "l.csv", b"a,b\n1,2\n", "l.csv"),
         ("negative", "l.csv", b"tokens\n5\n-1\n", "l.csv"),
         ("torn JSON", "l.jsonl", b"{\"tokens\": 5}\n{\"tokens\": ", "l.jsonl:2"),
@@ -149,7 +169,7 @@ fn length_files() {
         lab.write(name, content);
         refused(&lab, what, &format!("workload.0.name=\"{name}\""), &[expected]);
         let message = lab.run(&format!("workload describe ./{name} --window 4096")).error(10);
-        assert!(message.contains(name), "{what}: {message}");
+        assert!(message.contains(expected), "{what}: {message}");
     }
     refused(&lab, "absent", "workload.0.name=\"absent.txt\"", &["absent.txt", "No such file"]);
     lab.write("l.txt", "8192\n1\n77\n4000\n");

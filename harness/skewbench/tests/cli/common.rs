@@ -37,6 +37,9 @@ metrics = ["straggler_mean", "straggler_max"]
 x = "system"
 "#;
 
+/// Blocks small enough that `libra` moves work between the groups of the tiny experiment.
+pub const MOVING: &str = "--set options.libra.block=512";
+
 /// How a command ended.
 pub struct Done {
     pub code: Option<i32>,

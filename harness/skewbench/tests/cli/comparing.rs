@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::common::Lab;
+use crate::common::{Lab, MOVING};
 
 #[test]
 fn the_same_run_is_the_same() {
@@ -23,11 +23,14 @@ fn the_same_run_is_the_same() {
 #[test]
 fn a_slower_network_is_a_regression() {
     let lab = Lab::tiny();
-    lab.run("run tiny.toml --out fast").ok();
-    lab.run("run tiny.toml --out slow --set machine.network_bandwidth='50Gb/s'").ok();
+    lab.run(&format!("run tiny.toml --out fast {MOVING}")).ok();
+    lab.run(&format!("run tiny.toml --out slow {MOVING} --set machine.network_bandwidth='50Gb/s'")).ok();
     let verdict = |rows: &Value, system: &str, metric: &str| {
         let rows = rows.as_array().unwrap();
-        rows.iter().find(|r| r["system"] == system && r["metric"] == metric).unwrap()["verdict"].as_str().unwrap().to_owned()
+        rows.iter().find(|r| r["system"] == system && r["metric"] == metric).unwrap()["verdict"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     };
     let rows = lab.run("compare fast slow --format json").json();
     assert_eq!(verdict(&rows, "libra", "straggler_mean"), "slower");
@@ -45,7 +48,9 @@ fn a_slower_network_is_a_regression() {
 fn runs_that_share_nothing() {
     let lab = Lab::tiny();
     lab.run("run tiny.toml --quick --out a").ok();
-    for (out, change) in [("seed", "--seed 9"), ("window", "--set workload.0.window_tokens=4096"), ("layout", "--set layout.dp=4")] {
+    for (out, change) in
+        [("seed", "--seed 9"), ("window", "--set workload.0.window_tokens=4096"), ("layout", "--set layout.dp=4")]
+    {
         lab.run(&format!("run tiny.toml --quick --out {out} {change}")).ok();
         let message = lab.run(&format!("compare a {out}")).error(10);
         assert!(message.contains("share no cell"), "{message}");

@@ -25,7 +25,9 @@ fn other_inputs_are_refused_and_kept_with_force() {
     lab.run("run tiny.toml --quick --out study --seed 3 --force").ok();
     assert_eq!(lab.names(), ["study", "study.old-1", "study.old-2", "tiny.toml"]);
     // With the same inputs there is nothing to keep.
-    assert!(lab.run("run tiny.toml --quick --out study --seed 3 --force").stderr.contains("reusing 3 finished cells of 3"));
+    assert!(
+        lab.run("run tiny.toml --quick --out study --seed 3 --force").stderr.contains("reusing 3 finished cells of 3")
+    );
     assert_eq!(lab.names(), ["study", "study.old-1", "study.old-2", "tiny.toml"]);
 }
 
@@ -89,10 +91,18 @@ fn places_that_cannot_be_written() {
 #[test]
 fn a_full_standard_output_is_an_error() {
     let lab = Lab::tiny();
-    for line in ["systems", "env --format json", "workload list --format csv", "man", "completions bash", "run --list"] {
+    for line in ["systems", "env --format json", "workload list --format csv", "man", "completions bash", "run --list"]
+    {
         let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
         let mut command = lab.command();
-        let output = command.args(line.split(' ')).stdout(full).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
+        let output = command
+            .args(line.split(' '))
+            .stdout(full)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+            .wait_with_output()
+            .unwrap();
         let message = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(10), "{line}: {message}");
         assert!(message.starts_with("error: standard output: "), "{line}: {message}");

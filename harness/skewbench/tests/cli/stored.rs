@@ -107,7 +107,14 @@ fn archives_are_not_trusted() {
 #[test]
 fn folders_without_runs() {
     let lab = Lab::tiny();
-    for line in ["results check .", "results check absent", "results export . --out a", "report .", "report absent", "compare . absent"] {
+    for line in [
+        "results check .",
+        "results check absent",
+        "results export . --out a",
+        "report .",
+        "report absent",
+        "compare . absent",
+    ] {
         assert!(lab.run(line).error(10).contains("no run in this folder"), "{line}");
     }
     assert_eq!(lab.names(), ["tiny.toml"]);

@@ -8,11 +8,21 @@ fn presets_are_listed() {
     let list = lab.run("workload list --format json").json();
     let names: Vec<&str> = list.as_array().unwrap().iter().map(|p| p["name"].as_str().unwrap()).collect();
     for name in [
-        "paper-256k", "paper-1m", "real-256k", "real-1m", "magi", "magi-long", "magi-short", "prolong", "wlb-lengths",
-        "wikipedia", "longmino",
+        "paper-256k",
+        "paper-1m",
+        "real-256k",
+        "real-1m",
+        "magi",
+        "magi-long",
+        "magi-short",
+        "prolong",
+        "wlb-lengths",
+        "wikipedia",
+        "longmino",
     ] {
         assert!(names.contains(&name), "{name}");
-        let described = lab.run(&format!("workload describe {name} --window 16384 --gbs 16 --steps 4 --format json")).json();
+        let described =
+            lab.run(&format!("workload describe {name} --window 16384 --gbs 16 --steps 4 --format json")).json();
         assert_eq!(described[0]["window_tokens"], 16_384, "{name}");
         let groupings = described[0]["balance"].as_array().unwrap();
         assert_eq!(groupings.len(), 5 * 5, "{name}");
@@ -23,12 +33,27 @@ fn presets_are_listed() {
 fn a_description_says_what_the_issue_asks() {
     let lab = Lab::new();
     let text = lab.run("workload describe paper-256k --window 32768 --steps 20").ok();
-    for part in ["quantiles", "mean x", "CV of x", "one full document", "longest 1%", "random", "zigzag-swap-all", "vrsp", "wave_r"] {
+    for part in [
+        "quantiles",
+        "mean x",
+        "CV of x",
+        "one full document",
+        "longest 1%",
+        "random",
+        "zigzag-swap-all",
+        "vrsp",
+        "wave_r",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert_eq!(text, lab.run("workload describe paper-256k --window 32768 --steps 20").ok());
     assert_ne!(text, lab.run("workload describe paper-256k --window 32768 --steps 20 --seed 2").ok());
-    for line in ["describe paper-256k --steps 0", "describe paper-256k --gbs 0", "sample paper-256k --steps 0", "sample paper-256k --gbs 0"] {
+    for line in [
+        "describe paper-256k --steps 0",
+        "describe paper-256k --gbs 0",
+        "sample paper-256k --steps 0",
+        "sample paper-256k --gbs 0",
+    ] {
         lab.run(&format!("workload {line}")).error(10);
     }
     lab.run("workload describe paper-256k --window 1 --gbs 2 --steps 2").ok();
@@ -64,7 +89,9 @@ fn imported_lengths_are_a_workload() {
         let report = lab.run(&format!("workload import {name} {field} --out {name}.parquet")).ok();
         assert!(report.contains("500 documents") && report.contains(&format!("{tokens} tokens")), "{report}");
     }
-    let describe = |name: &str| lab.run(&format!("workload describe {name} --window 4096 --gbs 16 --steps 4 --format json")).json();
+    let describe = |name: &str| {
+        lab.run(&format!("workload describe {name} --window 4096 --gbs 16 --steps 4 --format json")).json()
+    };
     let first = describe("a.txt.parquet");
     for name in ["a.jsonl.parquet", "a.csv.parquet"] {
         assert_eq!(describe(name)[0]["balance"], first[0]["balance"], "{name}");

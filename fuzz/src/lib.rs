@@ -1,0 +1,3 @@
+//! What the fuzz targets run.
+
+pub mod bodies;

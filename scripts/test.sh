@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Runs every check of the project and ends with a line `N passed, N failed, N skipped`. Exits 1 when one failed.
+#
+# Needs Rust. What needs more (headless Chromium, Python with pyarrow) installs it where it can, and is skipped with its reason where it
+# cannot. One profile is built once.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+passed=0 failed=0 skipped=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# check NAME COMMAND...: a check that passes when the command does.
+check() {
+    local name=$1 start=$SECONDS
+    shift
+    echo "=== $name"
+    if "$@"; then
+        passed=$((passed + 1))
+        echo "--- $name: passed in $((SECONDS - start)) s"
+    else
+        failed=$((failed + 1))
+        echo "--- $name: FAILED in $((SECONDS - start)) s"
+        return 1
+    fi
+}
+
+skip() {
+    skipped=$((skipped + 1))
+    echo "!!! SKIPPED: $1: $2"
+}
+
+# The tests of all crates, each counted.
+rust_tests() {
+    local log=$work/tests.log status=0
+    cargo test --workspace --release --locked --no-fail-fast 2>&1 | tee "$log" || status=$?
+    local sums
+    sums=$(sed -n 's/^test result: .* \([0-9]*\) passed; \([0-9]*\) failed; \([0-9]*\) ignored.*/\1 \2 \3/p' "$log" |
+        awk '{p += $1; f += $2; s += $3} END {print p + 0, f + 0, s + 0}')
+    local p f s
+    read -r p f s <<<"$sums"
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+    return "$status"
+}
+
+documentation() {
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --release --locked
+}
+
+chromium() {
+    if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then
+        return 0
+    fi
+    if [[ $(id -u) -eq 0 ]] && command -v apt-get >/dev/null; then
+        echo "installing chromium and chromium-driver"
+        DEBIAN_FRONTEND=noninteractive apt-get update -qq &&
+            DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null
+        command -v chromium >/dev/null && command -v chromedriver >/dev/null
+    else
+        return 1
+    fi
+}
+
+# A Python with pyarrow, in a folder of its own.
+pyarrow() {
+    python3 -m venv "$work/venv" && "$work/venv/bin/pip" install --quiet --disable-pip-version-check pyarrow
+}
+
+check "build" cargo build --release --locked || true
+check "format" cargo fmt --all --check || true
+check "format of the fuzz targets" cargo fmt --manifest-path fuzz/Cargo.toml --check || true
+check "clippy" cargo clippy --workspace --all-targets --release --locked -- -D warnings || true
+check "documentation" documentation || true
+check "tests" rust_tests || true
+
+run=$work/quick
+if check "reproduce --quick" cargo run --release --locked --quiet -- reproduce --quick --out "$run"; then
+    check "stored runs are sound" cargo run --release --locked --quiet -- results check "$run" || true
+    if ! command -v python3 >/dev/null; then
+        skip "report in a browser" "python3 is not installed"
+        skip "recomputed figures" "python3 is not installed"
+    else
+        if chromium; then
+            check "report in a browser" python3 scripts/browser/check_report.py "$run" || true
+        else
+            skip "report in a browser" "chromium and chromium-driver are not installed, and only root on Debian can install them here"
+        fi
+        if pyarrow; then
+            check "recomputed figures" "$work/venv/bin/python" scripts/recompute.py "$run" || true
+        else
+            skip "recomputed figures" "pip could not install pyarrow"
+        fi
+    fi
+else
+    skip "report in a browser" "there is no report"
+    skip "recomputed figures" "there is no run"
+fi
+
+echo "$passed passed, $failed failed, $skipped skipped"
+[[ $failed -eq 0 ]]
