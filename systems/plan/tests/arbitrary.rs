@@ -81,7 +81,7 @@ fn edit(value: &mut Value, Edit { at, kind }: &Edit) {
     match kind {
         Kind::Set(new) => value.pointer_mut(&at).into_iter().for_each(|leaf| *leaf = new.clone()),
         Kind::Step(by) => {
-            for leaf in value.pointer_mut(&at) {
+            if let Some(leaf) = value.pointer_mut(&at) {
                 *leaf = leaf.as_i64().map_or(Value::Null, |old| old.wrapping_add(*by).into());
             }
         }
