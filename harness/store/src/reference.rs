@@ -58,7 +58,8 @@ pub struct ReferenceEntry {
 /// How a value compares with a published one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Agreement {
-    /// Inside the published range or bound, or the published value is inside the interval or within the tolerance.
+    /// The interval reaches into the published range or bound, or the published value is inside the interval or within the
+    /// tolerance.
     Agrees,
     /// None of these.
     Differs,
@@ -155,7 +156,11 @@ impl ReferenceEntry {
                 let inside = ours.interval.is_some_and(|(low, high)| low <= published && published <= high);
                 inside || (ours.value - published).abs() <= tolerance * published.abs()
             }
-            None => self.low.is_none_or(|low| ours.value >= low) && self.high.is_none_or(|high| ours.value <= high),
+            // A bound is met unless the whole interval is beyond it.
+            None => {
+                let (least, most) = ours.interval.unwrap_or((ours.value, ours.value));
+                self.low.is_none_or(|low| most.max(ours.value) >= low) && self.high.is_none_or(|high| least.min(ours.value) <= high)
+            }
         };
         let agreement = match (self.value, self.low, self.high) {
             (None, None, None) => Agreement::Unpublished,

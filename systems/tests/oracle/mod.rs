@@ -102,7 +102,7 @@ impl<'a> Run<'a> {
             moves.flat_map(|mv| [mv.from, mv.to]).collect::<BTreeSet<_>>().len()
         });
         let streams: usize = table.ranks.iter().map(|r| r.streams.len()).sum();
-        let favour = (seed % 4 != 0).then(|| (0..streams).map(|_| rng.random()).collect());
+        let favour = (!seed.is_multiple_of(4)).then(|| (0..streams).map(|_| rng.random()).collect());
         Self {
             plan,
             pass,
