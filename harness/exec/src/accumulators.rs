@@ -71,6 +71,26 @@ impl Accumulator {
         self.runs.iter().all(|run| Run::find_dense(home, run.seq, run.rows).is_some())
     }
 
+    /// Tiles that contribute.
+    pub(crate) fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+
+    /// Rows of `home` that tiles contribute to which are not wholly home.
+    pub(crate) fn home_rows(&self, tiles: &[Tile], home: &[Run]) -> u64 {
+        let mut near = 0;
+        let mut rows: Vec<(u32, Rows)> = self
+            .spans
+            .iter()
+            .flat_map(|span| &tiles[span.range()])
+            .map(|tile| (tile.seq, rows_of(self.tensor, tile)))
+            .filter(|(seq, rows)| Run::find_dense_near(home, &mut near, *seq, *rows).is_none())
+            .collect();
+        let reach = Run::coalesce(&mut rows);
+        let mut both: Vec<(u32, Rows)> = reach.iter().chain(home).map(|run| (run.seq, run.rows)).collect();
+        total(reach.iter().chain(home).map(|run| run.rows)) - total(Run::coalesce(&mut both).iter().map(|run| run.rows))
+    }
+
     /// True before any launch has contributed.
     pub(crate) fn is_fresh(&self) -> bool {
         self.first_met.is_none()

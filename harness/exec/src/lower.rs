@@ -81,10 +81,10 @@ fn lower_pass(plan: &Plan, facts: &PassFacts, operands: &Operands, pass: Pass) -
     Ok(program)
 }
 
-/// Rows of the results of a span of tiles in a buffer of certain runs.
+/// Where the results of a span of tiles go that has a certain accumulator.
 struct ResultMemo {
-    key: (Span, Tensor, *const Run),
-    rows: Arc<[u32]>,
+    key: (Span, Tensor, Option<u32>),
+    views: Arc<[View]>,
 }
 
 struct RankLowering<'a> {
@@ -255,6 +255,10 @@ impl<'a> RankLowering<'a> {
                 last[stream].push(lowered[stream].len() as u32 - 1);
             }
         }
+        let settle = self.settled_bytes(program);
+        if let Some(compute) = lowered.first_mut().filter(|_| settle > 0) {
+            compute.push(instr(InstrKind::Settle { bytes: settle }));
+        }
         self.round_sums(program, &mut lowered);
         for (stream, first, after) in pending {
             let start = program.events.len() as u32;
@@ -265,6 +269,34 @@ impl<'a> RankLowering<'a> {
             lowered[stream][first].after = Span { start, end: program.events.len() as u32 };
         }
         Ok((RankProgram { buffers: self.buffers, streams: lowered }, self.accumulators))
+    }
+
+    /// Bytes of rows that are home but lie in accumulators because their tiles reach beyond the rank's own rows.
+    fn settled_bytes(&self, program: &PassProgram) -> u64 {
+        let mut known: Vec<(Tensor, &[Span], u64)> = Vec::new();
+        let mut bytes = 0;
+        for accumulator in self.accumulators.iter().filter(|a| a.away.is_some()) {
+            let (tensor, spans) = (accumulator.tensor, accumulator.spans());
+            let moved =
+                program.calls.iter().filter(|c| c.mode == CallMode::Accumulate).flat_map(|c| &c.parts).any(|p| {
+                    let heads = if tensor.is_kv() { p.kv_heads } else { p.q_heads };
+                    let local = program.routes[p.routes as usize].rows[self.rank as usize].local;
+                    p.tensors.has(tensor) && heads.overlaps(accumulator.heads) && local > 0
+                });
+            if moved {
+                continue;
+            }
+            let rows = match known.iter().find(|k| (k.0, k.1) == (tensor, spans)) {
+                Some(known) => known.2,
+                None => {
+                    let rows = accumulator.home_rows(&self.table.tiles, &self.home);
+                    known.push((tensor, spans, rows));
+                    rows
+                }
+            };
+            bytes += rows * u64::from(accumulator.heads.len()) * self.result_row_bytes(tensor, Dtype::F32);
+        }
+        bytes
     }
 
     /// After the last merge of f32 partial sums, the finished sums of the rank's own rows become bf16.
@@ -303,31 +335,33 @@ impl<'a> RankLowering<'a> {
         self.accumulators.iter().position(|a| a.tensor == tensor && a.heads == heads).unwrap_or(0)
     }
 
-    /// Rows of the tiles' results in the accumulator or in the exit buffer, with the buffer.
-    fn results(&mut self, slot: usize, launch: &Launch) -> Result<(u32, Arc<[u32]>), LowerError> {
+    /// Where the tiles' results go: straight to the exit buffer when all rows of a tile are home, else to the accumulator.
+    fn results(&mut self, slot: usize, launch: &Launch) -> Result<Arc<[View]>, LowerError> {
         let accumulator = &self.accumulators[slot];
-        let exit = || self.exit_base.iter().find(|(t, _)| *t == accumulator.tensor).map(|(_, base)| *base);
-        let (buffer, runs) = match accumulator.away {
-            Some(buffer) => (buffer, &accumulator.runs),
-            None => (exit().unwrap_or_default(), &self.home),
-        };
-        let key = (launch.tiles, accumulator.tensor, runs.as_ptr());
-        if let Some(memo) = self.results.iter().find(|m| m.key == key) {
-            return Ok((buffer, memo.rows.clone()));
+        let exit = self.exit_base.iter().find(|(t, _)| *t == accumulator.tensor).map(|(_, base)| *base);
+        let tensor = accumulator.tensor;
+        if let Some(memo) = self.results.iter().find(|m| m.key == (launch.tiles, tensor, accumulator.away)) {
+            return Ok(memo.views.clone());
         }
         let tiles = &self.table.tiles[launch.tiles.range()];
-        let mut near = 0;
-        let rows: Result<Arc<[u32]>, LowerError> = tiles
+        let (mut near_home, mut near_away) = (0, 0);
+        let views: Result<Arc<[View]>, LowerError> = tiles
             .iter()
             .map(|tile| {
-                let rows = rows_of(accumulator.tensor, tile);
-                Run::find_dense_near(runs, &mut near, tile.seq, rows)
-                    .ok_or_else(|| self.scattered(accumulator.tensor, tile.seq, rows))
+                let rows = rows_of(tensor, tile);
+                let home = Run::find_dense_near(&self.home, &mut near_home, tile.seq, rows);
+                let home = exit.zip(home).map(|(buffer, row)| View { buffer, row });
+                let away = || {
+                    let row = Run::find_dense_near(&accumulator.runs, &mut near_away, tile.seq, rows);
+                    accumulator.away.zip(row).map(|(buffer, row)| View { buffer, row })
+                };
+                home.or_else(away).ok_or_else(|| self.scattered(tensor, tile.seq, rows))
             })
             .collect();
-        let rows = rows?;
-        self.results.push(ResultMemo { key, rows: rows.clone() });
-        Ok((buffer, rows))
+        let views = views?;
+        let key = (launch.tiles, tensor, self.accumulators[slot].away);
+        self.results.push(ResultMemo { key, views: views.clone() });
+        Ok(views)
     }
 
     /// First buffer of a tensor in each of the slabs.
@@ -365,7 +399,7 @@ impl<'a> RankLowering<'a> {
                 let (candidate, row) = rows.at[kind];
                 View { buffer: buffers[kind][usize::from(candidate)], row }
             };
-            let result = View { buffer: first.0, row: first.1[i] };
+            let result = first[i];
             let empty = View::default();
             TileView {
                 seq: tile.seq,
@@ -376,7 +410,7 @@ impl<'a> RankLowering<'a> {
                 o: if backward { operand(3) } else { result },
                 d_o: if backward { operand(2) } else { empty },
                 dq: if backward { result } else { empty },
-                dk: second.as_ref().map_or(empty, |(buffer, rows)| View { buffer: *buffer, row: rows[i] }),
+                dk: second.as_ref().map_or(empty, |views| views[i]),
             }
         }));
         let span = Span { start, end: program.tiles.len() as u32 };

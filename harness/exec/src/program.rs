@@ -235,6 +235,12 @@ pub enum InstrKind {
         /// Bytes of the results that are added.
         bytes: u64,
     },
+    /// Adds (O: merges) to the exit buffers those rows of the rank's accumulators that are home: tiles whose rows are only
+    /// partly home wrote them there. Rows that a call moves from the rank to itself are not among them.
+    Settle {
+        /// Bytes of the rows.
+        bytes: u64,
+    },
     /// Rounds finished f32 sums to bf16.
     Cast {
         /// Bytes read.

@@ -2,15 +2,8 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The text is not what the format asks for.
-    #[error("{file}: line {line}: {what}")]
-    Parse {
-        /// File or built-in name.
-        file: String,
-        /// Line, from 1.
-        line: usize,
-        /// What is wrong and what to do.
-        what: String,
-    },
+    #[error(transparent)]
+    Format(#[from] skewbench_config::ConfigError),
     /// A value that no machine or model can have.
     #[error("{file}: {key} = {value}: {why}")]
     Value {
@@ -24,14 +17,14 @@ pub enum ConfigError {
         why: String,
     },
     /// A name that is not built in.
-    #[error("unknown {kind} {name}{}; known: {known}; or give a file", .nearest.as_deref().map(|n| format!(", did you mean {n}")).unwrap_or_default())]
+    #[error("unknown {kind} {name}{hint}; known: {known}; or give a file")]
     Unknown {
         /// `profile` or `model`.
         kind: &'static str,
         /// The name asked for.
         name: String,
-        /// The nearest known name.
-        nearest: Option<String>,
+        /// `, did you mean X?` with the nearest known name, or nothing.
+        hint: String,
         /// All known names.
         known: String,
     },

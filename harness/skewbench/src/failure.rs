@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 
+pub use skewbench_config::hint as nearest;
+
 /// Exit codes of the command line, as its manual lists them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -61,14 +63,4 @@ impl Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.message)
     }
-}
-
-/// `, did you mean X?` when a known name is close to `name`, else nothing.
-pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    known
-        .into_iter()
-        .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
-        .min_by_key(|(distance, _)| *distance)
-        .filter(|(distance, candidate)| *distance <= 2.max(candidate.chars().count() / 2))
-        .map_or_else(String::new, |(_, candidate)| format!(", did you mean {candidate}?"))
 }

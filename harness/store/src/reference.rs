@@ -3,7 +3,9 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::{ConfigError, SummaryValue, load_strict, parse_strict};
+use skewbench_config::{ConfigError, hint, load_strict, parse_strict};
+
+use crate::SummaryValue;
 
 /// Figures and other places of the paper that reference entries belong to.
 pub const FIGURES: [&str; 12] =
@@ -159,7 +161,8 @@ impl ReferenceEntry {
             // A bound is met unless the whole interval is beyond it.
             None => {
                 let (least, most) = ours.interval.unwrap_or((ours.value, ours.value));
-                self.low.is_none_or(|low| most.max(ours.value) >= low) && self.high.is_none_or(|high| least.min(ours.value) <= high)
+                self.low.is_none_or(|low| most.max(ours.value) >= low)
+                    && self.high.is_none_or(|high| least.min(ours.value) <= high)
             }
         };
         let agreement = match (self.value, self.low, self.high) {
@@ -171,10 +174,9 @@ impl ReferenceEntry {
     }
 
     fn problem(&self) -> Option<String> {
-        let nearest =
-            || FIGURES.iter().max_by(|a, b| strsim::jaro(a, &self.figure).total_cmp(&strsim::jaro(b, &self.figure)));
         if !FIGURES.contains(&self.figure.as_str()) {
-            return Some(format!("unknown figure `{}`; did you mean `{}`?", self.figure, nearest().unwrap_or(&"text")));
+            let near = hint(&self.figure, FIGURES);
+            return Some(format!("unknown figure `{}`{near}; known are {}", self.figure, FIGURES.join(", ")));
         }
         let given = [self.value.is_some(), self.low.is_some() || self.high.is_some(), self.formula.is_some()];
         if given.iter().filter(|g| **g).count() != 1 {

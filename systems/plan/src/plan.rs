@@ -91,8 +91,23 @@ impl Tensor {
 
 /// A set of tensors that travel together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "u16", into = "u16")]
 pub struct TensorSet(u16);
+
+impl TryFrom<u16> for TensorSet {
+    type Error = String;
+
+    fn try_from(bits: u16) -> Result<Self, String> {
+        let all = (1 << Tensor::ALL.len()) - 1;
+        if bits > all { Err(format!("a set of tensors has bits up to {all}, not {bits}")) } else { Ok(Self(bits)) }
+    }
+}
+
+impl From<TensorSet> for u16 {
+    fn from(set: TensorSet) -> Self {
+        set.0
+    }
+}
 
 impl TensorSet {
     /// Queries.

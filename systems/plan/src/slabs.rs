@@ -294,7 +294,7 @@ fn coalesce(rows: &mut [(u32, Rows)]) -> Arc<[Run]> {
             let joins = last.seq == seq
                 && last.rows.stride == next.stride
                 && last.rows.class() == next.class()
-                && next.start <= last.rows.start + last.rows.len * last.rows.stride;
+                && u64::from(next.start) <= u64::from(last.rows.last()) + u64::from(next.stride);
             if joins {
                 let len = (next.last() - last.rows.start) / next.stride + 1;
                 last.rows.len = last.rows.len.max(len);

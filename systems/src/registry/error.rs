@@ -1,3 +1,4 @@
+pub(crate) use skewbench_config::hint as nearest;
 use skewbench_plan::SystemError;
 
 /// Why no system could be made from a name and options.
@@ -57,15 +58,4 @@ pub enum RegistryError {
         /// Which option and why.
         source: SystemError,
     },
-}
-
-/// The name closest to `name`, for an error message: `, did you mean X?` or nothing when none is close.
-pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    let distance = |candidate: &str| strsim::damerau_levenshtein(name, candidate);
-    known
-        .into_iter()
-        .map(|candidate| (distance(candidate), candidate))
-        .min_by_key(|(d, _)| *d)
-        .filter(|(d, candidate)| *d <= 2.max(candidate.chars().count() / 2))
-        .map_or_else(String::new, |(_, candidate)| format!(", did you mean {candidate}?"))
 }

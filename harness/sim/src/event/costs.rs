@@ -123,7 +123,7 @@ impl Pricer<'_> {
             // Every byte is read once and written once.
             InstrKind::Pack { bytes, .. } => pricing.copy_ps(bytes.saturating_mul(2)),
             // What arrived is read, the accumulator read and written.
-            InstrKind::Merge { bytes, .. } | InstrKind::MergeLocal { bytes } => {
+            InstrKind::Merge { bytes, .. } | InstrKind::MergeLocal { bytes } | InstrKind::Settle { bytes } => {
                 pricing.copy_ps(bytes.saturating_mul(3))
             }
             // f32 is read, bf16 written.

@@ -1,4 +1,6 @@
-use super::{Profile, Single, json_error, nearest_name, require};
+use skewbench_config::{hint, parse_strict_json};
+
+use super::{Profile, Single, require};
 use crate::ConfigError;
 
 /// Names of the profiles that are built in.
@@ -26,7 +28,7 @@ impl Profile {
         let text = built_in(name).ok_or_else(|| ConfigError::Unknown {
             kind: "profile",
             name: name.to_owned(),
-            nearest: nearest_name(name, BUILT_IN).map(str::to_owned),
+            hint: hint(name, BUILT_IN),
             known: BUILT_IN.join(", "),
         })?;
         Self::parse(text, name)
@@ -37,7 +39,7 @@ impl Profile {
     /// # Errors
     /// Unknown keys, wrong types and impossible values, with file, key and line.
     pub fn parse(text: &str, file: &str) -> Result<Self, ConfigError> {
-        let profile: Self = serde_json::from_str(text).map_err(|error| json_error(file, &error))?;
+        let profile: Self = parse_strict_json(text, file)?;
         profile.validate(file)?;
         Ok(profile)
     }

@@ -2,13 +2,13 @@
 
 mod load;
 mod overrides;
-mod strict;
+mod require;
 mod types;
 mod units;
 
 pub use load::{BUILT_IN, built_in};
 pub use overrides::Overrides;
-pub(crate) use strict::{json_error, nearest_name, require, toml_error};
+pub(crate) use require::require;
 pub use types::{
     Attention, Card, CardSpeed, Contention, ContentionFactors, Copies, Gemm, IntraNode, LaunchOverhead, Link, Network,
     Nic, Profile, RaggedCall, Single, Source, SourceKind, TablePass, Transport,

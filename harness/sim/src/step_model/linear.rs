@@ -57,6 +57,13 @@ pub fn layers_of_stage(layers: u32, stage: u32, pp: u32) -> u32 {
 }
 
 impl StageLinear {
+    /// Token-wise work of one layer alone, without the output projection, at the profile's GEMM rate over TP.
+    pub fn layer(model: &Model, profile: &Profile, tp: u32, recompute: Recompute) -> Self {
+        let one = model.layer_flops_per_token() / (profile.gemm.flops_per_s * f64::from(tp.max(1))) * 1e12;
+        let repeated = if recompute.repeats_linear() { one } else { 0.0 };
+        Self { forward_ps_per_token: one, backward_ps_per_token: 2.0 * one + repeated }
+    }
+
     /// `physical` mode: every stage's GEMM FLOPs over the profile's GEMM rate and TP; the last stage has the output projection.
     /// The backward is twice the forward.
     pub fn physical(model: &Model, profile: &Profile, pp: u32, tp: u32, recompute: Recompute) -> Vec<Self> {

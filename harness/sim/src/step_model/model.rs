@@ -1,10 +1,8 @@
 use serde::{Deserialize, Serialize};
+use skewbench_config::{hint, parse_strict};
 use skewbench_plan::AttentionShape;
 
-use crate::{
-    ConfigError,
-    profile::{nearest_name, require, toml_error},
-};
+use crate::{ConfigError, profile::require};
 
 const PRESETS: &str = include_str!("../../data/models.toml");
 
@@ -65,7 +63,7 @@ impl Model {
         presets.into_iter().find(|model| model.name == name).ok_or_else(|| ConfigError::Unknown {
             kind: "model",
             name: name.to_owned(),
-            nearest: nearest_name(name, names.iter().map(String::as_str)).map(str::to_owned),
+            hint: hint(name, names.iter().map(String::as_str)),
             known: names.join(", "),
         })
     }
@@ -75,7 +73,7 @@ impl Model {
     /// # Errors
     /// Unknown or missing keys, wrong types and impossible sizes, with file, key and line.
     pub fn parse_list(text: &str, file: &str) -> Result<Vec<Self>, ConfigError> {
-        let parsed: ModelFile = toml::from_str(text).map_err(|error| toml_error(file, text, &error))?;
+        let parsed: ModelFile = parse_strict(text, file)?;
         for model in &parsed.model {
             model.validate(file)?;
         }

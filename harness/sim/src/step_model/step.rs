@@ -148,11 +148,17 @@ impl StepInput<'_> {
     }
 }
 
-/// Picoseconds of an all-reduce of `bytes` over `ranks` cards, 2 (n - 1) / n of them through every card's slowest link, not overlapped.
-pub fn gradient_reduction_ps(pricing: &Pricing, bytes: u64, ranks: u32, one_node: bool) -> u64 {
-    if ranks < 2 {
-        return 0;
-    }
-    let moved = 2.0 * f64::from(ranks - 1) / f64::from(ranks) * bytes as f64;
-    skewbench_plan::Cost::transfer_ps(pricing, moved as u64, one_node)
+/// Picoseconds of an all-reduce of `bytes` over `ranks` cards, `per_node` of them in a node, not overlapped with anything: a
+/// reduce-scatter inside each node, an all-reduce of every card's share between nodes, an all-gather inside each node.
+pub fn gradient_reduction_ps(pricing: &Pricing, bytes: u64, ranks: u32, per_node: u32) -> u64 {
+    let inside = per_node.clamp(1, ranks.max(1));
+    let nodes = ranks.div_ceil(inside);
+    let ring = |bytes: f64, ranks: u32, same_node: bool| {
+        if ranks < 2 {
+            return 0;
+        }
+        let moved = 2.0 * f64::from(ranks - 1) / f64::from(ranks) * bytes;
+        skewbench_plan::Cost::transfer_ps(pricing, moved as u64, same_node)
+    };
+    ring(bytes as f64, inside, true).saturating_add(ring(bytes as f64 / f64::from(inside), nodes, false))
 }

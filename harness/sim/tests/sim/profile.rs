@@ -1,6 +1,7 @@
 //! Profiles, overrides and models: strict parsing, clear refusals.
 
 use proptest::prelude::*;
+use skewbench_config::parse_strict;
 use skewbench_sim::{
     Overrides, Profile, Transport,
     profile::{SourceKind, built_in},
@@ -31,10 +32,10 @@ fn the_built_in_profile_is_valid_and_says_its_sources() {
 fn unknown_keys_name_file_line_and_the_nearest_key() {
     let message = refusal("\"oversubscription\"", "\"oversubscripton\"");
     let line = text().lines().position(|l| l.contains("oversubscription\"")).expect("there") + 1;
-    assert!(message.starts_with(&format!("mine.json: line {line}: unknown key `oversubscripton`")), "{message}");
-    assert!(message.contains("did you mean `oversubscription`"), "{message}");
+    assert!(message.starts_with(&format!("mine.json:{line}: unknown key `oversubscripton`")), "{message}");
+    assert!(message.contains("did you mean `oversubscription`?"), "{message}");
     let message = Profile::named("h20").expect_err("unknown").to_string();
-    assert!(message.contains("did you mean h200"), "{message}");
+    assert!(message.contains("did you mean h200?"), "{message}");
 }
 
 #[test]
@@ -61,22 +62,24 @@ fn impossible_values_name_their_key() {
     }
     assert!(refusal("\"400 Gb/s\"", "\"400 Gbps\"").contains("write a number and a unit"));
     assert!(refusal("\"400 Gb/s\"", "\"0 Gb/s\"").contains("network.bandwidth"));
-    assert!(refusal("\"nccl\",", "\"ncl\",").contains("did you mean `nccl`"));
+    assert!(refusal("\"nccl\",", "\"ncl\",").contains("did you mean `nccl`?"));
 }
 
 #[test]
 fn overrides_are_strict_and_labelled() {
     let profile = Profile::named("h200").expect("valid");
-    let parsed: Overrides =
-        toml::from_str("network_bandwidth = \"200 Gb/s\"\ntransport = \"copy_engines\"\noversubscription = 2.0")
-            .expect("valid");
+    let text = "network_bandwidth = \"200 Gb/s\"\ntransport = \"copy_engines\"\noversubscription = 2.0";
+    let parsed: Overrides = parse_strict(text, "fig.toml").expect("valid");
     let changed = parsed.apply(&profile, "fig.toml").expect("valid");
     assert_eq!(changed.network.bandwidth.bytes_per_s(), 25e9);
     assert_eq!(changed.transport, Transport::CopyEngines);
     assert!(changed.network.source.note.starts_with("set by the experiment"));
     assert_eq!(Overrides::default().apply(&profile, "fig.toml"), Ok(profile.clone()));
-    assert!(toml::from_str::<Overrides>("network_bandwith = \"1 Gb/s\"").is_err());
-    let nan: Overrides = toml::from_str("network_efficiency = nan").expect("a number");
+    let unknown = parse_strict::<Overrides>("nic = \"per_card\"\nnetwork_bandwith = \"1 Gb/s\"", "fig.toml");
+    let message = unknown.expect_err("refused").to_string();
+    let expected = "fig.toml:2: unknown key `network_bandwith`; did you mean `network_bandwidth`?";
+    assert!(message.starts_with(expected), "{message}");
+    let nan: Overrides = parse_strict("network_efficiency = nan", "fig.toml").expect("a number");
     let message = nan.apply(&profile, "fig.toml").expect_err("refused").to_string();
     assert!(message.starts_with("fig.toml: network.efficiency = NaN"), "{message}");
 }
@@ -86,18 +89,18 @@ fn model_files_are_strict() {
     assert_eq!(Model::presets().expect("valid").len(), 5);
     let qwen = Model::named("qwen3-30b-a3b").expect("there");
     assert_eq!((qwen.layers, qwen.hidden, qwen.head_dim), (48, 2048, 128));
-    assert!(Model::named("llama-3-8").expect_err("unknown").to_string().contains("did you mean llama-3-8b"));
+    assert!(Model::named("llama-3-8").expect_err("unknown").to_string().contains("did you mean llama-3-8b?"));
     let good = "[[model]]\nname = \"m\"\nlayers = 2\nhidden = 64\nq_heads = 8\nkv_heads = 2\nhead_dim = 16\nffn = 128\nexperts = 0\n\
                 experts_per_token = 0\nmoe_ffn = 0\nvocab = 100\nsource = \"mine\"\nunverified = []\n";
     assert!(Model::parse_list(good, "m.toml").is_ok());
     for (from, to, expected) in [
-        ("ffn = 128", "fnn = 128", "m.toml: line 8: unknown key `fnn`, did you mean `ffn`"),
+        ("ffn = 128", "fnn = 128", "m.toml:8: unknown key `fnn`; did you mean `ffn`?"),
         ("layers = 2", "layers = 0", "m.toml: model m: layers = 0"),
-        ("layers = 2", "layers = -2", "m.toml: line 3:"),
+        ("layers = 2", "layers = -2", "m.toml:3: "),
         ("kv_heads = 2", "kv_heads = 3", "m.toml: model m: kv_heads = 3: must divide q_heads"),
         ("ffn = 128", "ffn = 0", "m.toml: model m: ffn = 0"),
         ("experts = 0", "experts = 4", "m.toml: model m: experts_per_token = 0"),
-        ("vocab = 100\n", "", "m.toml: line 1: missing field `vocab`"),
+        ("vocab = 100\n", "", "m.toml:1: key `vocab` is missing"),
     ] {
         let message = Model::parse_list(&good.replacen(from, to, 1), "m.toml").expect_err("refused").to_string();
         assert!(message.starts_with(expected), "{message}");

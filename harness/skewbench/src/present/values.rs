@@ -191,12 +191,10 @@ impl Loaded {
                 let machine = self.expanded.machine.as_ref().ok_or("no machine")?;
                 let pricing = resources.pricing(machine).map_err(|f| f.message)?;
                 let model = &self.expanded.model;
-                let all = StageLinear::physical(model, pricing.profile(), 1, e.layout.tp, e.step_model.recompute);
-                let layer = all.first().copied().unwrap_or_default();
-                let share = tokens / f64::from(model.layers);
+                let layer = StageLinear::layer(model, pricing.profile(), e.layout.tp, e.step_model.recompute);
                 Ok(LinearTimes {
-                    forward_ps: layer.forward_ps_per_token * share,
-                    backward_ps: layer.backward_ps_per_token * share,
+                    forward_ps: layer.forward_ps_per_token * tokens,
+                    backward_ps: layer.backward_ps_per_token * tokens,
                 })
             }
             LinearMode::Fitted => {
@@ -531,7 +529,12 @@ fn step_values(loaded: &Loaded, resources: &Resources, at: &At, metric: Metric) 
             return Ok(Estimated::exact(gib, view.steps.len() as u64));
         }
         let one_node = layout.cards() <= u64::from(layout.cards_per_node);
-        let gradient_ps = gradient_reduction_ps(pricing, memory.gradient_bytes, layout.dp * layout.cp, one_node);
+        let gradient_ps = gradient_reduction_ps(
+            pricing,
+            memory.gradient_bytes,
+            layout.dp * layout.cp,
+            layout.cards_per_node / layout.tp.max(1),
+        );
         let activation = f64::from(cell.workload.window_tokens) / f64::from(layout.cp)
             * f64::from(loaded.expanded.model.hidden)
             * 2.0;

@@ -86,7 +86,7 @@ fn impossible_machines() {
         ("card_relative_sd", "nan", "relative_sd"),
         ("gemm_flops_per_s", "0.0", "gemm.flops_per_s"),
         ("transport", "\"ncl\"", "did you mean `nccl`?"),
-        ("nic", "\"crad\"", "did you mean `per_node`?"),
+        ("nic", "\"crad\"", "did you mean `per_card`?"),
         ("network_bandwith", "1.0", "did you mean `network_bandwidth`?"),
     ] {
         refused("", &format!("\n[machine]\n{key} = {value}\n"), &["tiny.toml", expected]);

@@ -54,8 +54,8 @@ enum Change {
     Contribution(Span, Mask),
     /// Moves of a span that arrive, and whether they come rounded to bf16.
     Arrival { span: Span, rounded: bool },
-    /// Moves of a span that leave, and whether the sender keeps a copy or sends O without LSE.
-    Departure { span: Span, needs_all_keys: bool },
+    /// Moves of a span that leave, whether the sender keeps a copy or sends O without LSE, and whether they go as bf16.
+    Departure { span: Span, needs_all_keys: bool, rounded: bool },
 }
 
 /// What one operation of a rank does to accumulators of some heads.
@@ -138,7 +138,9 @@ fn events(view: &View<'_>, rank: u32, kind: Kind) -> Vec<Event> {
             }
             if !index.sent(rank).is_empty() {
                 let needs_all_keys = kind == Kind::Output && (call.keep || !part.tensors.has(Tensor::Lse));
-                events.push(Event { op: *op, heads, change: Change::Departure { span: part.moves, needs_all_keys } });
+                let rounded = call.dtype == Dtype::Bf16;
+                let change = Change::Departure { span: part.moves, needs_all_keys, rounded };
+                events.push(Event { op: *op, heads, change });
             }
         }
     }
@@ -188,6 +190,8 @@ fn stretches(view: &View<'_>, rank: u32, kind: Kind, group: &[Event], out: &mut 
     let table = view.plan.pass(view.pass);
     out.clear();
     let mut add = |event: usize, seq: u32, rows: Rows, all_keys: bool, local: bool| {
+        // The stride of a single row says nothing.
+        let rows = if rows.len == 1 { Rows { stride: 1, ..rows } } else { rows };
         let start = rows.start / rows.stride;
         let class = (rows.stride, rows.class());
         out.push(Stretch { seq, class, start, end: start + rows.len, event: event as u32, all_keys, local });
@@ -234,15 +238,19 @@ fn split_by_stride(out: &mut Vec<Stretch>) {
     let mut split = Vec::with_capacity(out.len());
     for s in out.drain(..) {
         let stride = widest.iter().find(|w| w.0 == s.seq).map_or(1, |w| w.1);
-        if s.class.0 != 1 || stride == 1 {
+        if s.class.0 == stride {
             split.push(s);
-            continue;
-        }
-        for residue in 0..stride {
-            let rows = Rows::residue(s.start, s.end, residue, stride);
-            if !rows.is_empty() {
+        } else if s.class.0 == 1 {
+            for first in s.start..s.end.min(s.start.saturating_add(stride)) {
+                let rows = Rows::residue(first, s.end, first % stride, stride);
                 let start = rows.start / stride;
-                split.push(Stretch { class: (stride, residue), start, end: start + rows.len, ..s });
+                split.push(Stretch { class: (stride, first % stride), start, end: start + rows.len, ..s });
+            }
+        } else {
+            // Strides that do not fit: row by row.
+            for index in s.start..s.end {
+                let row = index * s.class.0 + s.class.1;
+                split.push(Stretch { class: (stride, row % stride), start: row / stride, end: row / stride + 1, ..s });
             }
         }
     }
@@ -299,30 +307,23 @@ fn conserved(
             row = until;
         }
     }
-    // A local move takes home what tiles that reach beyond the rank's own rows have computed for them.
-    for taken in stretches.iter().filter(|s| s.local && group[s.event as usize].departs()) {
-        let departure = &group[taken.event as usize];
-        let late = stretches.iter().find(|s| {
-            let event = &group[s.event as usize];
-            (s.seq, s.class) == (taken.seq, taken.class)
-                && s.start < taken.end
-                && taken.start < s.end
-                && matches!(event.change, Change::Contribution(..))
-                && !view.order.before(rank, event.op, departure.op)
-        });
-        if let Some(late) = late {
-            let contribution = &group[late.event as usize];
-            let what = format!("{} does not wait for {}", departure.describe(), contribution.describe());
-            return Err(fail(taken, taken.start.max(late.start), taken.end.min(late.end), what));
-        }
-    }
+    local_moves(view, rank, group, stretches).map_err(|(taken, what)| fail(&taken, taken.start, taken.end, what))?;
     at_home.sort_by_key(Stretch::place);
-    for pair in at_home.windows(2) {
-        let meet = (pair[0].seq, pair[0].class) == (pair[1].seq, pair[1].class) && pair[1].start < pair[0].end;
-        let rounded = pair.iter().map(|s| &group[s.event as usize]).find(|e| e.is_rounded());
-        if let Some(event) = rounded.filter(|_| meet) {
-            let what = format!("{} brings a partial sum in bf16; partial sums travel in f32", event.describe());
-            return Err(fail(&pair[1], pair[1].start, pair[0].end.min(pair[1].end), what));
+    // One past the last row that some value before has reached, and that a rounded one has.
+    let (mut lane, mut reached, mut rounded_to) = (None, 0, 0);
+    for stretch in at_home.iter() {
+        if lane.replace((stretch.seq, stretch.class)) != Some((stretch.seq, stretch.class)) {
+            (reached, rounded_to) = (0, 0);
+        }
+        let rounded = group[stretch.event as usize].is_rounded();
+        let meets = if rounded { reached } else { rounded_to };
+        if stretch.start < meets {
+            let what = "a partial sum arrives in bf16; partial sums travel in f32".into();
+            return Err(fail(stretch, stretch.start, stretch.end.min(meets), what));
+        }
+        reached = reached.max(stretch.end);
+        if rounded {
+            rounded_to = rounded_to.max(stretch.end);
         }
     }
     // Tiles and moves mostly come in order: a stable sort merges what is sorted already.
@@ -355,6 +356,52 @@ fn conserved(
         }
     }
     Ok(())
+}
+
+/// A local move takes home, once, what tiles that reach beyond the rank's own rows have computed for them.
+fn local_moves(view: &View<'_>, rank: u32, group: &[Event], stretches: &[Stretch]) -> Result<(), (Stretch, String)> {
+    let mut taken_before: Vec<&Stretch> = Vec::new();
+    for taken in stretches.iter().filter(|s| s.local && group[s.event as usize].departs()) {
+        let departure = &group[taken.event as usize];
+        let meets =
+            |s: &&Stretch| (s.seq, s.class) == (taken.seq, taken.class) && s.start < taken.end && taken.start < s.end;
+        let part = |s: &Stretch| Stretch { start: taken.start.max(s.start), end: taken.end.min(s.end), ..*taken };
+        if let Some(twice) = taken_before.iter().copied().find(meets) {
+            let what = format!("{} takes a contribution that has already left", departure.describe());
+            return Err((part(twice), what));
+        }
+        taken_before.push(taken);
+        let made = |s: &&Stretch| matches!(group[s.event as usize].change, Change::Contribution(..)) && meets(s);
+        let mut made: Vec<&Stretch> = stretches.iter().filter(made).collect();
+        if let Some(late) = made.iter().find(|s| !view.order.before(rank, group[s.event as usize].op, departure.op)) {
+            let what = format!("{} does not wait for {}", departure.describe(), group[late.event as usize].describe());
+            return Err((part(late), what));
+        }
+        made.sort_unstable_by_key(|s| s.start);
+        let mut covered = taken.start;
+        for s in &made {
+            if s.start > covered {
+                break;
+            }
+            covered = covered.max(s.end);
+        }
+        if covered < taken.end {
+            let what = format!("{} takes a contribution that was never made", departure.describe());
+            return Err((Stretch { start: covered, ..*taken }, what));
+        }
+        let needs_all_keys = matches!(departure.change, Change::Departure { needs_all_keys: true, .. });
+        if let Some(partial) = made.iter().find(|s| needs_all_keys && !s.all_keys) {
+            return Err((part(partial), missing_keys(departure)));
+        }
+    }
+    Ok(())
+}
+
+fn missing_keys(departure: &Event) -> String {
+    format!(
+        "{} sends O without LSE, or keeps it for the backward, although other keys are still missing",
+        departure.describe()
+    )
 }
 
 /// The usual cases, without allocation: one departure after every contribution, which may carry a partial sum or takes the
@@ -453,6 +500,10 @@ fn interval(view: &View<'_>, rank: u32, kind: Kind, group: &[Event], active: &[S
     if let Some((arrival, _)) = rounded.filter(|_| gains.len() > 1) {
         return Err(format!("{} brings a partial sum in bf16; partial sums travel in f32", arrival.describe()));
     }
+    let unrounded = departures.iter().find(|d| !matches!(d.change, Change::Departure { rounded: true, .. }));
+    if let Some((_, departure)) = rounded.zip(unrounded) {
+        return Err(format!("{} passes on in f32 what arrived in bf16", departure.describe()));
+    }
     if departures.is_empty() {
         return Err(format!("a contribution is missing: what {} adds never leaves for home", gains[0].0.describe()));
     }
@@ -484,10 +535,7 @@ fn interval(view: &View<'_>, rank: u32, kind: Kind, group: &[Event], active: &[S
         let partial = !*all_keys || taken.next().is_some();
         if partial && kind == Kind::Output && matches!(departure.change, Change::Departure { needs_all_keys: true, .. })
         {
-            return Err(format!(
-                "{} sends O without LSE, or keeps it for the backward, although other keys are still missing",
-                departure.describe()
-            ));
+            return Err(missing_keys(departure));
         }
     }
     Ok(())

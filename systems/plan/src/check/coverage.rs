@@ -192,8 +192,9 @@ fn document(
         return Err(view.error(format!("{}: tiles of stride {} and {stride}", place(heads, id), odd.stride)));
     }
     let mut rest = pieces;
-    for rq in 0..stride {
-        for rk in 0..stride {
+    let classes = classes(edge, stride);
+    for &rq in &classes {
+        for &rk in &classes {
             let count = rest.partition_point(|p| p.classes <= (rq, rk));
             let (of_pair, later) = rest.split_at(count);
             rest = later;
@@ -201,6 +202,13 @@ fn document(
         }
     }
     Ok(())
+}
+
+/// Classes with a row between two rows, sorted.
+fn classes((start, end): (u32, u32), stride: u32) -> Vec<u32> {
+    let mut classes: Vec<u32> = (start..end.min(start.saturating_add(stride))).map(|row| row % stride).collect();
+    classes.sort_unstable();
+    classes
 }
 
 /// The visible pairs of one pair of classes of one document.

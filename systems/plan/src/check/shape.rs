@@ -13,6 +13,10 @@ pub(crate) fn check(plan: &Plan) -> Result<(), PlanError> {
             shape.q_heads, shape.kv_heads, shape.head_dim
         )));
     }
+    let tokens: u64 = plan.sequences.iter().filter_map(|bounds| bounds.last()).map(|n| u64::from(*n)).sum();
+    if tokens > u64::from(u32::MAX) {
+        return Err(layout(format!("{tokens} rows in all sequences; at most {} can be numbered", u32::MAX)));
+    }
     for (seq, bounds) in plan.sequences.iter().enumerate() {
         let rising = bounds.windows(2).all(|w| w[0] < w[1]);
         if bounds.first() != Some(&0) || !rising {
@@ -105,6 +109,9 @@ fn tables(plan: &Plan, pass: Pass) -> Result<(), String> {
         }
     }
     for (rank, streams) in table.ranks.iter().enumerate() {
+        if streams.streams.len() > usize::from(u8::MAX) + 1 {
+            return Err(format!("rank {rank}: {} streams; at most 256 have a number", streams.streams.len()));
+        }
         for (stream, op) in streams.streams.iter().enumerate().flat_map(|(s, ops)| ops.iter().map(move |op| (s, op))) {
             match op.work {
                 Work::Launch(launch) => {

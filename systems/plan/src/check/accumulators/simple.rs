@@ -94,7 +94,7 @@ impl<'a> Flow<'a> {
                     flow.rounded |= rounded;
                     flow.arrivals.push(span);
                 }
-                Change::Departure { span, needs_all_keys } => {
+                Change::Departure { span, needs_all_keys, .. } => {
                     if flow.departure.replace((event.op, span, needs_all_keys)).is_some() {
                         return None;
                     }
@@ -158,11 +158,21 @@ impl<'a> Flow<'a> {
             leaving.push((mv.seq, mv.rows));
         }
         let local = self.moves(span, false).filter(|mv| mv.from == mv.to);
-        let mut near = 0;
+        let (mut near, mut near_made) = (0, 0);
+        let mut brought = Vec::new();
         for mv in local {
-            if mv.rows.stride != 1 || Run::find_dense_near(&own, &mut near, mv.seq, mv.rows).is_none() {
+            let made = &self.contributed.runs;
+            if mv.rows.stride != 1
+                || Run::find_dense_near(&own, &mut near, mv.seq, mv.rows).is_none()
+                || Run::find_dense_near(made, &mut near_made, mv.seq, mv.rows).is_none()
+            {
                 return false;
             }
+            brought.push((mv.seq, mv.rows));
+        }
+        let rows_brought: u64 = brought.iter().map(|(_, r)| u64::from(r.len)).sum();
+        if total(&Run::coalesce(&mut brought)) != rows_brought {
+            return false;
         }
         // Home and what leaves are disjoint, and together they are home and what was contributed.
         let leaving = Run::coalesce(&mut leaving);

@@ -1,28 +1,44 @@
-use std::path::Path;
+use std::{fs::File, io::Read, path::Path};
 
 use serde::de::DeserializeOwned;
 
-use crate::{ConfigError, durable};
+use crate::{ConfigError, nearest};
 
 /// Largest configuration file.
 const MAX_BYTES: u64 = 1 << 26;
 
-/// Reads a TOML file into a type that denies unknown fields.
+/// Reads a TOML file of at most 64 MiB into a type that denies unknown fields.
 ///
 /// # Errors
 /// One line: file, line, what is wrong, the nearest known key for an unknown one.
 pub fn load_strict<T: DeserializeOwned>(path: &Path) -> Result<T, ConfigError> {
     let file = path.display().to_string();
-    let refused = |what: String| ConfigError { file: file.clone(), line: None, what };
-    let bytes = durable::read(path, MAX_BYTES).map_err(|e| refused(e.to_string()))?;
+    let refused = |line, what| ConfigError { file: file.clone(), line, what };
+    let bytes = read(path).map_err(|what| refused(None, what))?;
     let text = String::from_utf8(bytes).map_err(|e| {
-        let line = e.as_bytes().iter().take(e.utf8_error().valid_up_to()).filter(|b| **b == b'\n').count() + 1;
-        ConfigError { file: file.clone(), line: Some(line), what: "is not UTF-8 text; save it as UTF-8".to_owned() }
+        let before = e.as_bytes().iter().take(e.utf8_error().valid_up_to());
+        let line = before.filter(|b| **b == b'\n').count() + 1;
+        refused(Some(line), "is not UTF-8 text; save it as UTF-8".to_owned())
     })?;
     parse_strict(&text, &file)
 }
 
-/// Parses TOML into a type that denies unknown fields.
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    // Asked before it is opened: opening a pipe would wait for a writer.
+    let metadata = path.metadata().map_err(|e| format!("cannot be read: {e}"))?;
+    if !metadata.is_file() {
+        return Err("is not a regular file; give a TOML file".to_owned());
+    }
+    let file = File::open(path).map_err(|e| format!("cannot be opened: {e}"))?;
+    let mut bytes = Vec::new();
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(|e| format!("cannot be read: {e}"))?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(format!("is larger than the {MAX_BYTES} bytes that such a file may have"));
+    }
+    Ok(bytes)
+}
+
+/// Parses TOML into a type that denies unknown fields; `file_name` is named in messages.
 ///
 /// # Errors
 /// One line: file, line, what is wrong, the nearest known key for an unknown one.
@@ -38,7 +54,7 @@ pub fn parse_strict<T: DeserializeOwned>(text: &str, file_name: &str) -> Result<
     })
 }
 
-/// Parses JSON into a type that denies unknown fields.
+/// Parses JSON into a type that denies unknown fields; `file_name` is named in messages.
 ///
 /// # Errors
 /// One line: file, line, what is wrong, the nearest known key for an unknown one.
@@ -57,19 +73,23 @@ pub fn parse_strict_json<T: DeserializeOwned>(text: &str, file_name: &str) -> Re
 /// Rewords what serde says about unknown names: "unknown field `a`, expected one of `b`, `c`".
 fn explain(message: &str) -> String {
     let message = message.trim().replace('\n', "; ");
-    for (start, noun) in [("unknown field ", "key"), ("unknown variant ", "value")] {
+    for (start, noun) in [("unknown field `", "key"), ("unknown variant `", "value")] {
         let Some(rest) = message.strip_prefix(start) else { continue };
-        let mut names = rest.split('`').skip(1).step_by(2);
-        let Some(unknown) = names.next() else { continue };
-        let known: Vec<&str> = names.collect();
-        let similarity = |name: &str| strsim::jaro_winkler(&unknown.to_lowercase(), &name.to_lowercase());
-        let nearest = known.iter().copied().max_by(|a, b| similarity(a).total_cmp(&similarity(b)));
-        return match nearest {
+        // From the end: an unknown name may have backticks and commas of its own.
+        let Some((unknown, expected)) =
+            rest.rsplit_once("`, expected ").or_else(|| rest.rsplit_once("`, there are no "))
+        else {
+            continue;
+        };
+        let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+        let listed = format!("known are {}", known.join(", "));
+        return match nearest(unknown, known.iter().copied()) {
             Some(nearest) if known.len() > 1 => {
-                format!("unknown {noun} `{unknown}`; did you mean `{nearest}`? known are {}", known.join(", "))
+                format!("unknown {noun} `{unknown}`; did you mean `{nearest}`? {listed}")
             }
             Some(nearest) => format!("unknown {noun} `{unknown}`; did you mean `{nearest}`?"),
-            None => format!("unknown {noun} `{unknown}`; none is accepted here"),
+            None if known.is_empty() => format!("unknown {noun} `{unknown}`; none is accepted here"),
+            None => format!("unknown {noun} `{unknown}`; {listed}"),
         };
     }
     if let Some(rest) = message.strip_prefix("missing field ") {
