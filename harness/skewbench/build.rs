@@ -1,5 +1,6 @@
 //! Embeds the experiments and tells the binary what it was built from.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs, io};
@@ -36,6 +37,13 @@ fn main() -> io::Result<()> {
     let dirty = git(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|s| !s.is_empty());
     println!("cargo::rustc-env=SKEWBENCH_REVISION={revision}");
     println!("cargo::rustc-env=SKEWBENCH_DIRTY={dirty}");
+    // Two builds of different uncommitted changes must not take each other's cells for their own.
+    let mut changes = DefaultHasher::new();
+    git(&["diff", "HEAD"]).unwrap_or_default().hash(&mut changes);
+    println!("cargo::rustc-env=SKEWBENCH_CHANGES={:016x}", changes.finish());
+    for folder in ["workloads", "systems", "harness"] {
+        println!("cargo::rerun-if-changed={}", root.join(folder).display());
+    }
     let rustc = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())).arg("--version").output()?;
     println!("cargo::rustc-env=SKEWBENCH_RUSTC={}", String::from_utf8_lossy(&rustc.stdout).trim());
     Ok(())

@@ -51,6 +51,14 @@ impl Accumulator {
         }
     }
 
+    /// Takes over another accumulator of the same tensor whose heads overlap.
+    pub(crate) fn join(&mut self, other: &Self) {
+        self.heads = HeadRange::new(self.heads.start.min(other.heads.start), self.heads.end.max(other.heads.end));
+        let own = std::mem::take(&mut self.spans);
+        self.spans.extend_from_slice(&other.spans);
+        own.into_iter().for_each(|span| self.add_span(span));
+    }
+
     /// Fixes the runs once all launches are known; accumulators on the same tiles share them.
     pub(crate) fn close<'a>(&mut self, tiles: &[Tile], mut closed: impl Iterator<Item = &'a Self>) {
         if let Some(twin) = closed.find(|a| a.tensor == self.tensor && a.spans == self.spans) {

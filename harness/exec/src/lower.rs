@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use skewbench_plan::{
     CallMode, Dtype, Facts, HeadRange, Launch, LaunchOperands, OpId, Operands, Pass, PassFacts, PassPlan, Plan,
-    Provider, Rows, Run, Span, Tensor, TensorSet, Work,
+    Provider, Rows, Run, Slab, Span, Tensor, TensorSet, Work,
 };
 
 use crate::accumulators::{Accumulator, contributions, rows_of};
@@ -208,12 +208,17 @@ impl<'a> RankLowering<'a> {
         for launch in self.launches() {
             for tensor in contributions(self.pass) {
                 let heads = self.heads(*tensor, &launch);
-                let slot = self.accumulators.iter().position(|a| a.tensor == *tensor && a.heads == heads);
-                let slot = slot.unwrap_or_else(|| {
-                    self.accumulators.push(Accumulator::new(*tensor, heads));
-                    self.accumulators.len() - 1
-                });
-                self.accumulators[slot].add_span(launch.tiles);
+                // Launches on overlapping heads add to one accumulator of all of them.
+                let mut joined = Accumulator::new(*tensor, heads);
+                joined.add_span(launch.tiles);
+                let (apart, meeting): (Vec<_>, Vec<_>) = std::mem::take(&mut self.accumulators)
+                    .into_iter()
+                    .partition(|a| a.tensor != *tensor || !a.heads.overlaps(joined.heads));
+                self.accumulators = apart;
+                for other in meeting {
+                    joined.join(&other);
+                }
+                self.accumulators.push(joined);
             }
         }
         let mut accumulators = std::mem::take(&mut self.accumulators);
@@ -256,10 +261,12 @@ impl<'a> RankLowering<'a> {
             }
         }
         let settle = self.settled_bytes(program);
+        let merges = last_merges(&lowered);
         if let Some(compute) = lowered.first_mut().filter(|_| settle > 0) {
-            compute.push(instr(InstrKind::Settle { bytes: settle }));
+            let after = events(program, &merges);
+            compute.push(Instr { after, ..instr(InstrKind::Settle { bytes: settle }) });
         }
-        self.round_sums(program, &mut lowered);
+        self.round_sums(program, &mut lowered, &merges);
         for (stream, first, after) in pending {
             let start = program.events.len() as u32;
             program.events.extend(after.iter().map(|op| InstrId {
@@ -300,7 +307,7 @@ impl<'a> RankLowering<'a> {
     }
 
     /// After the last merge of f32 partial sums, the finished sums of the rank's own rows become bf16.
-    fn round_sums(&self, program: &PassProgram, lowered: &mut [Vec<Instr>]) {
+    fn round_sums(&self, program: &mut PassProgram, lowered: &mut [Vec<Instr>], merges: &[InstrId]) {
         let merged = |instr: &Instr| match instr.kind {
             InstrKind::Merge { call, .. } => Some(call),
             _ => None,
@@ -321,9 +328,15 @@ impl<'a> RankLowering<'a> {
                 rows * u64::from(heads) * t.row_bytes(shape.head_dim, Dtype::F32)
             })
             .sum();
-        let last = lowered.iter_mut().rfind(|stream| stream.iter().any(|i| merged(i).is_some()));
-        if let Some(stream) = last.filter(|_| bytes > 0) {
-            stream.push(instr(InstrKind::Cast { bytes }));
+        let Some(last) = merges.last().filter(|_| bytes > 0) else { return };
+        // Sums are complete once all streams have merged and the compute stream has run out.
+        let mut wait: Vec<InstrId> = merges.iter().copied().filter(|m| m.stream != last.stream).collect();
+        if let Some(end) = lowered.first().and_then(|compute| compute.len().checked_sub(1)) {
+            wait.push(InstrId { stream: 0, index: end as u32 });
+        }
+        let after = events(program, &wait);
+        if let Some(stream) = lowered.get_mut(last.stream as usize) {
+            stream.push(Instr { after, ..instr(InstrKind::Cast { bytes }) });
         }
     }
 
@@ -332,7 +345,7 @@ impl<'a> RankLowering<'a> {
     }
 
     fn accumulator(&self, tensor: Tensor, heads: HeadRange) -> usize {
-        self.accumulators.iter().position(|a| a.tensor == tensor && a.heads == heads).unwrap_or(0)
+        self.accumulators.iter().position(|a| a.tensor == tensor && a.heads.contains(heads)).unwrap_or(0)
     }
 
     /// Where the tiles' results go: straight to the exit buffer when all rows of a tile are home, else to the accumulator.
@@ -417,7 +430,8 @@ impl<'a> RankLowering<'a> {
         out.push(instr(InstrKind::Launch { tiles: span, mask: launch.mask, q_heads: launch.q_heads, kv_heads }));
         let mut bytes = 0;
         for slot in slots {
-            let (tensor, heads) = (self.accumulators[slot].tensor, self.accumulators[slot].heads);
+            let tensor = self.accumulators[slot].tensor;
+            let heads = self.heads(tensor, launch);
             let met = self.meet(slot, launch);
             bytes += met * u64::from(heads.len()) * self.result_row_bytes(tensor, Dtype::Bf16);
         }
@@ -456,7 +470,7 @@ impl<'a> RankLowering<'a> {
             .parts
             .iter()
             .map(|part| {
-                let gathers = transfer.mode == CallMode::Copy && self.slices_heads(part);
+                let gathers = transfer.mode == CallMode::Copy && self.slices_heads(call, part);
                 (rows(part).local + if gathers { rows(part).sent } else { 0 }) * part.row_bytes
             })
             .sum();
@@ -473,15 +487,32 @@ impl<'a> RankLowering<'a> {
     }
 
     /// True when the part carries only some heads of a tensor that the rank holds with more heads side by side.
-    fn slices_heads(&self, part: &TransferPart) -> bool {
+    fn slices_heads(&self, call: u32, part: &TransferPart) -> bool {
+        let earlier = |slab: &&Slab| !matches!(slab.provider, Provider::Call(other) if other >= call);
         let slabs = &self.facts.slabs[self.rank as usize].slabs;
         part.tensors.iter().any(|tensor| {
-            let (part_heads, slab_heads): (HeadRange, fn(&skewbench_plan::Slab) -> HeadRange) =
+            let (part_heads, slab_heads): (HeadRange, fn(&Slab) -> HeadRange) =
                 if tensor.is_kv() { (part.kv_heads, |s| s.kv_heads) } else { (part.q_heads, |s| s.q_heads) };
-            let mut holders = slabs.iter().filter(|s| s.tensors.has(tensor) && slab_heads(s).contains(part_heads));
+            let mut holders =
+                slabs.iter().filter(earlier).filter(|s| s.tensors.has(tensor) && slab_heads(s).contains(part_heads));
             !holders.any(|s| slab_heads(s) == part_heads)
         })
     }
+}
+
+/// The last merge of every transfer stream that has one.
+fn last_merges(lowered: &[Vec<Instr>]) -> Vec<InstrId> {
+    let merge = |i: &Instr| matches!(i.kind, InstrKind::Merge { .. });
+    let streams = lowered.iter().enumerate().skip(1);
+    streams
+        .filter_map(|(s, list)| Some(InstrId { stream: s as u32, index: list.iter().rposition(merge)? as u32 }))
+        .collect()
+}
+
+fn events(program: &mut PassProgram, list: &[InstrId]) -> Span {
+    let start = program.events.len() as u32;
+    program.events.extend_from_slice(list);
+    Span { start, end: program.events.len() as u32 }
 }
 
 fn instr(kind: InstrKind) -> Instr {

@@ -49,8 +49,10 @@ pub enum Backend {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Reproduce the paper's figures and write a report with published values beside ours
-    #[command(after_long_help = "Examples:\n  skewbench reproduce\n  skewbench reproduce --quick --out /tmp/quick\n  \
-        skewbench reproduce --figure fig11 --figure fig13 --system libra --system ulysses+sorted")]
+    #[command(
+        after_long_help = "Examples:\n  skewbench reproduce\n  skewbench reproduce --quick --out quick-report\n  \
+        skewbench reproduce --figure fig11 --figure fig13 --system libra --system ulysses+sorted"
+    )]
     Reproduce(ReproduceArgs),
     /// Run experiments: ids, figures or TOML files
     #[command(
@@ -147,7 +149,7 @@ pub struct CommonRunArgs {
     /// Machine profile: a shipped name or a JSON file
     #[arg(long, value_name = "NAME|FILE")]
     pub profile: Option<String>,
-    /// Folder of the run [default: results/runs/<experiment>-<hash>]
+    /// Folder of the run [default: results/runs/EXPERIMENT-HASH]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Master seed

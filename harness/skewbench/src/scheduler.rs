@@ -54,7 +54,7 @@ pub fn inputs(expanded: &Expanded, resources: &Resources, options: &Options) -> 
         command: options.command.clone(),
         experiment: expanded.found.text.clone(),
         inputs: json!({
-            "program": { "version": env!("CARGO_PKG_VERSION"), "revision": git.revision, "dirty": git.dirty },
+            "program": { "version": env!("CARGO_PKG_VERSION"), "revision": git.revision, "dirty": git.dirty, "changes": env!("SKEWBENCH_CHANGES") },
             "id": expanded.found.id,
             "scale": expanded.scale,
             "model": expanded.model,

@@ -81,8 +81,10 @@ fn json_errors_name_file_line_and_the_nearest_key() {
 fn the_paper_is_read() {
     let paper = Reference::parse(PAPER, "paper.toml").unwrap();
     let at = |value: Value| value.as_object().cloned().unwrap_or_default();
-    let found =
-        paper.find("fig11", "paper-256k", "ulysses", "scaling", &at(json!({ "dp": 16, "cp": 8, "linear": "fitted" })));
+    let mut place = json!({ "dp": 16, "cp": 8, "linear": "fitted", "base": "shared", "transfers": "left_out" });
+    let found = paper.find("fig11", "paper-256k", "ulysses", "scaling", &at(place.clone()));
+    place["transfers"] = json!("charged");
+    assert!(paper.find("fig11", "paper-256k", "ulysses", "scaling", &at(place)).is_none());
     let entry = found.unwrap();
     assert_eq!((entry.number(), entry.inconsistent), (Some(7.63), true));
     assert!(paper.find("fig11", "paper-256k", "ulysses", "scaling", &at(json!({ "dp": 8 }))).is_none());
@@ -98,7 +100,7 @@ fn the_paper_is_read() {
     assert_eq!((range.number(), range.judge(&value(1.0, None), 0.05).agreement), (None, Agreement::Agrees));
     let formula = paper.of_figure("eq3").next().unwrap();
     assert_eq!(formula.judge(&value(1.0, None), 0.05).agreement, Agreement::Unpublished);
-    assert_eq!(paper.entry.iter().filter(|e| e.inconsistent).count(), 5);
+    assert_eq!(paper.entry.iter().filter(|e| e.inconsistent).count(), 6);
 }
 
 #[test]

@@ -1,5 +1,3 @@
-use std::collections::HashMap;
-
 use skewbench_exec::{Instr, InstrKind, PassProgram, Program};
 use skewbench_plan::Pass;
 
@@ -46,7 +44,7 @@ impl<'a> Priced<'a> {
             duration: Vec::new(),
             launch_ps: vec![0; ranks],
         };
-        let mut pricer = Pricer { program, table, pass, machine, launches: HashMap::new() };
+        let pricer = Pricer { program, table, pass, machine };
         for (rank, body) in table.ranks.iter().enumerate() {
             priced.rank_start.push(priced.streams.len());
             let factor = machine.time_factors.get(rank).copied().unwrap_or(1.0);
@@ -94,38 +92,30 @@ impl<'a> Priced<'a> {
     }
 }
 
-type LaunchKey = (u32, u32, skewbench_plan::Mask, u32);
-
 struct Pricer<'a> {
     program: &'a Program,
     table: &'a PassProgram,
     pass: Pass,
     machine: &'a Machine,
-    /// Head pieces launch the same tiles again.
-    launches: HashMap<LaunchKey, u64>,
 }
 
 impl Pricer<'_> {
-    fn nominal_ps(&mut self, instr: &Instr) -> Result<u64, &'static str> {
+    fn nominal_ps(&self, instr: &Instr) -> Result<u64, &'static str> {
         let pricing = &self.machine.pricing;
         Ok(match instr.kind {
             InstrKind::Launch { tiles, mask, q_heads, .. } => {
-                let key = (tiles.start, tiles.end, mask, q_heads.len());
-                if let Some(ps) = self.launches.get(&key) {
-                    return Ok(*ps);
-                }
                 let views = self.table.tiles.get(tiles.range()).ok_or("its list of tiles")?;
                 let shapes = views.iter().map(|view| (view.q_rows, view.k_rows));
-                let ps = pricing.call_ps(self.pass, mask, q_heads.len(), self.program.shape.head_dim, shapes);
-                self.launches.insert(key, ps);
-                ps
+                pricing.call_ps(self.pass, mask, q_heads.len(), self.program.shape.head_dim, shapes)
             }
             // Every byte is read once and written once.
             InstrKind::Pack { bytes, .. } => pricing.copy_ps(bytes.saturating_mul(2)),
             // What arrived is read, the accumulator read and written.
-            InstrKind::Merge { bytes, .. } | InstrKind::MergeLocal { bytes } | InstrKind::Settle { bytes } => {
-                pricing.copy_ps(bytes.saturating_mul(3))
-            }
+            InstrKind::Merge { bytes, .. } => pricing.copy_ps(bytes.saturating_mul(3)),
+            // A bf16 result is read, the f32 accumulator, twice its size, read and written.
+            InstrKind::MergeLocal { bytes } => pricing.copy_ps(bytes.saturating_mul(5)),
+            // f32 rows are read, bf16 ones written.
+            InstrKind::Settle { bytes } => pricing.copy_ps(bytes.saturating_add(bytes / 2)),
             // f32 is read, bf16 written.
             InstrKind::Cast { bytes } => pricing.copy_ps(bytes.saturating_add(bytes / 2)),
             InstrKind::Linear { tokens } => (f64::from(tokens) * self.machine.linear.of(self.pass)) as u64,

@@ -18,11 +18,11 @@ pub struct WaveRow {
     pub dp_rank: u32,
     /// Unmasked pairs of the sequence that the placement gave it.
     pub pairs: u64,
-    /// End of the forward of the group's slowest rank.
+    /// End of the forward of the slowest rank of the group's domain: ranks that exchange work wait for each other.
     pub forward_ps: u64,
     /// The same of the backward.
     pub backward_ps: u64,
-    /// End of the forward with transfers that take no time.
+    /// The domain's forward with transfers that take no time.
     pub forward_compute_ps: u64,
     /// The same of the backward.
     pub backward_compute_ps: u64,

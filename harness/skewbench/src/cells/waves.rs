@@ -152,7 +152,7 @@ impl<'a> Bench<'a> {
         let domains: Vec<std::ops::Range<u32>> = match self.system.planner().scope() {
             Scope::Sequence => (0..dp).map(|r| r..r + 1).collect(),
             Scope::Pool => placed.pools.clone(),
-            Scope::Wave => vec![0..dp],
+            Scope::Wave => std::iter::once(0..dp).collect(),
         };
         for (wave, content) in placed.waves.iter().enumerate() {
             for domain in &domains {
@@ -257,10 +257,7 @@ impl<'a> Bench<'a> {
                 of(&times.forward).iter().zip(of(&times.backward)).map(|(f, b)| f.saturating_add(*b)).collect();
             group(&sums, s)
         };
-        let banded = |run: &Option<WaveTimes>, s: usize| {
-            run.as_ref()
-                .map_or(0, |t| group(&t.forward.rank_end_ps, s).saturating_add(group(&t.backward.rank_end_ps, s)))
-        };
+        let banded = |run: &Option<WaveTimes>| run.as_ref().map_or(0, WaveTimes::wave_ps);
         let load = made.plan.load(Pass::Forward);
         let accounting = made.plan.accounting;
         let rows = sequences
@@ -268,14 +265,14 @@ impl<'a> Bench<'a> {
             .enumerate()
             .map(|(s, sequence)| WaveRow {
                 pairs: sequence.pairs(),
-                forward_ps: group(&times.forward.rank_end_ps, s),
-                backward_ps: group(&times.backward.rank_end_ps, s),
+                forward_ps: times.forward.wave_ps,
+                backward_ps: times.backward.wave_ps,
                 forward_compute_ps: times.forward.compute_only_ps.unwrap_or(0),
                 backward_compute_ps: times.backward.compute_only_ps.unwrap_or(0),
                 forward_transfer_ps: times.forward.transfers_only_ps.unwrap_or(0),
                 backward_transfer_ps: times.backward.transfers_only_ps.unwrap_or(0),
-                half_network_ps: banded(&band[0], s),
-                double_network_ps: banded(&band[1], s),
+                half_network_ps: banded(&band[0]),
+                double_network_ps: banded(&band[1]),
                 sent_intra_bytes: both(s, &|p| &p.intra_bytes),
                 sent_inter_bytes: both(s, &|p| &p.inter_bytes),
                 idle_ranks: accounting.idle_ranks,

@@ -94,15 +94,21 @@ impl Place {
     fn against(&self, baseline: &Self) -> Result<Vec<(&'static str, Comparison)>, Failure> {
         let n = self.view.steps.len().min(baseline.view.steps.len());
         let latency = |p: &Self| p.view.by_step(|s| s.straggler_mean_ps())[..n].to_vec();
-        let rate = |p: &Self| p.view.by_step(|s| 1e12 / s.total_ps(p.linear_ps, true))[..n].to_vec();
+        let step = |p: &Self| p.view.by_step(|s| s.total_ps(p.linear_ps, true))[..n].to_vec();
         let bootstrap = |name| Bootstrap::new(self.cell.seed, name);
         let times = CompareOptions::times(bootstrap("straggler_mean"));
-        let rates = CompareOptions::rates(bootstrap("throughput"));
+        let steps = CompareOptions::times(bootstrap("throughput"));
+        let steps = compare(&step(baseline), &step(self), &steps).map_err(Failure::config)?;
         Ok(vec![
             ("straggler_mean", compare(&latency(baseline), &latency(self), &times).map_err(Failure::config)?),
-            ("throughput", compare(&rate(baseline), &rate(self), &rates).map_err(Failure::config)?),
+            ("throughput", inverse(steps)),
         ])
     }
+}
+
+/// Rates over the same work are the inverse of the times: sum of work over sum of time.
+fn inverse(times: Comparison) -> Comparison {
+    Comparison { ratio: 1.0 / times.ratio, ci_low: 1.0 / times.ci_high, ci_high: 1.0 / times.ci_low, ..times }
 }
 
 fn row(place: &Place, metric: &str, comparison: &Comparison) -> Map<String, Value> {

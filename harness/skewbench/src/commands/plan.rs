@@ -45,7 +45,7 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
     let domains: Vec<std::ops::Range<u32>> = match system.planner().scope() {
         Scope::Sequence => (0..layout.dp).map(|r| r..r + 1).collect(),
         Scope::Pool => placed.pools.clone(),
-        Scope::Wave => vec![0..layout.dp],
+        Scope::Wave => std::iter::once(0..layout.dp).collect(),
     };
     let range = domains.get(args.pool).cloned().ok_or_else(|| {
         Failure::usage(format!("--pool {}: the wave has domains 0 to {}", args.pool, domains.len() - 1))

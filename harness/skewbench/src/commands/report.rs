@@ -39,7 +39,7 @@ pub fn run(args: &ReportArgs) -> Result<(), Failure> {
 /// Renders run folders into `out` and returns the summary rows with the path of the page.
 ///
 /// # Errors
-/// As [`run`].
+/// As [`run()`].
 pub fn render_folders(
     folders: &[PathBuf],
     templates: Option<&Path>,

@@ -51,6 +51,8 @@ pub struct Expanded {
     pub workloads: Vec<(WorkloadKey, u32)>,
     /// How many of the workloads are the experiment's own.
     pub own_workloads: usize,
+    /// Workload of the cells that the fitted linear work rests on.
+    pub fit_workload: Option<usize>,
     /// Systems, in order.
     pub systems: Vec<String>,
     /// Pool sizes of a balance experiment.
@@ -83,6 +85,7 @@ pub fn expand(found: &Found, scale: &Scale, resources: &mut Resources) -> Result
         found: found.clone(),
         workloads: Vec::new(),
         own_workloads: 0,
+        fit_workload: None,
         systems: Vec::new(),
         pools: Vec::new(),
         groupings: Vec::new(),
@@ -250,6 +253,7 @@ impl Expanded {
             self.workloads.push((key, fit.cp));
             self.workloads.len() - 1
         });
+        self.fit_workload = Some(slot);
         for dp in [1, fit.dp] {
             self.add(slot, &fit.system, dp, fit.cp, None)?;
         }
@@ -330,6 +334,17 @@ impl Expanded {
         });
         self.places.push((at, slot));
         Ok(())
+    }
+
+    /// Label of a workload; one that stands in the experiment several times is told apart by window and packing.
+    pub fn dataset(&self, workload: usize) -> String {
+        let key = &self.workloads[workload].0;
+        let own = &self.workloads[..self.own_workloads];
+        if own.iter().filter(|(w, _)| w.name == key.name).count() > 1 {
+            format!("{} ({} tokens, {})", key.name, key.window_tokens, key.packing)
+        } else {
+            key.name.clone()
+        }
     }
 
     /// The cell of waves at a place, if it was planned.

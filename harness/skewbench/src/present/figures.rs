@@ -64,7 +64,7 @@ fn caption(loaded: &Loaded, values: &[Value]) -> String {
 }
 
 fn entry<'a>(reference: &'a Reference, figure: &str, value: &Value) -> Option<&'a ReferenceEntry> {
-    reference.find(figure, &value.dataset, &value.system, metric_name(value), &value.at)
+    super::summary::published(reference, figure, value)
 }
 
 /// Values of a panel that a line or bar may show: of several readings the headline one.
@@ -130,7 +130,11 @@ fn line_panels(loaded: &Loaded, values: &[Value], reference: &Reference) -> Vec<
                     .collect();
                 marks.push(Mark::Line { series: system, points });
             }
-            marks.extend(published_points(&here, coordinate, reference, &e.figure));
+            let all: Vec<&Value> = values
+                .iter()
+                .filter(|v| v.metric == *metric && v.dataset == dataset && v.text("linear") == mode.as_deref())
+                .collect();
+            marks.extend(published_points(&all, coordinate, reference, &e.figure));
             let title = match mode {
                 Some(mode) => format!("{dataset}, {mode} linear work"),
                 None => dataset.clone(),
@@ -162,7 +166,7 @@ fn published_points(here: &[&Value], coordinate: &str, reference: &Reference, fi
 }
 
 fn published_formula(loaded: &Loaded, dataset: &str, here: &[&Value]) -> Option<Mark> {
-    let workload = loaded.expanded.workloads.iter().position(|(w, _)| w.name == dataset)?;
+    let workload = (0..loaded.expanded.own_workloads).find(|w| loaded.expanded.dataset(*w) == dataset)?;
     let windows = loaded.windows(workload)?;
     let gbs = loaded.expanded.found.experiment.gbs;
     let mut pools: Vec<u32> =
@@ -289,7 +293,7 @@ fn box_panels(loaded: &Loaded, resources: &Resources) -> Vec<Panel> {
                 marks.push(Mark::Boxes { series: at.system.clone(), values });
             }
             panels.push(Panel {
-                title: format!("{}, {} linear work", expanded.workloads[workload].0.name, linear_name(*mode)),
+                title: format!("{}, {} linear work", expanded.dataset(workload), linear_name(*mode)),
                 x: axis("forward of one layer of a micro-batch", "ms", Scale::Auto),
                 y: skewbench_report::Axis { scale: Scale::Category, categories, ..Default::default() },
                 marks,

@@ -2,7 +2,7 @@ use std::io::Write;
 use std::path::Path;
 
 use comfy_table::{CellAlignment, Table, presets};
-use skewbench_store::{Kind, Reference, RowStatus, SummaryKey, SummaryRow, SummaryValue};
+use skewbench_store::{Kind, Reference, ReferenceEntry, RowStatus, SummaryKey, SummaryRow, SummaryValue};
 
 use super::{Loaded, Value};
 use crate::cli::Format;
@@ -20,7 +20,7 @@ pub fn summary_rows(loaded: &Loaded, values: &[Value], reference: &Reference) ->
         .iter()
         .map(|value| {
             let metric = metric_name(value);
-            let entry = reference.find(figure, &value.dataset, &value.system, metric, &value.at);
+            let entry = published(reference, figure, value);
             let fitted = value.text("linear") == Some("fitted");
             let key = SummaryKey {
                 figure: figure.clone(),
@@ -56,6 +56,12 @@ pub fn summary_rows(loaded: &Loaded, values: &[Value], reference: &Reference) ->
             }
         })
         .collect()
+}
+
+/// The published number that a value stands beside. What another network would give was not published.
+pub fn published<'a>(reference: &'a Reference, figure: &str, value: &Value) -> Option<&'a ReferenceEntry> {
+    let asked = value.text("network").is_none();
+    asked.then(|| reference.find(figure, &value.dataset, &value.system, metric_name(value), &value.at)).flatten()
 }
 
 /// Name of a value's metric; a latency relative to a baseline is the same metric with a base among its coordinates.

@@ -4,7 +4,8 @@ use std::sync::OnceLock;
 use serde_json::{Map, json};
 use skewbench_plan::Cost;
 use skewbench_sim::step_model::{
-    LinearMode, Memory, MemoryInput, StageLinear, StepInput, Wait, WaveAttention, fit_linear_ps, gradient_reduction_ps,
+    LinearMode, Memory, MemoryInput, Sharding, StageLinear, StepInput, Wait, WaveAttention, fit_linear_ps,
+    gradient_reduction_ps,
 };
 use skewbench_store::{CellStatus, Run, RunData, StoreError, Table};
 
@@ -215,8 +216,8 @@ impl Loaded {
             let mut places = self.expanded.places.iter().map(|(at, _)| at);
             places
                 .find(|at| {
-                    let workload = &self.expanded.workloads[at.workload].0;
-                    at.system == fit.system && at.dp == dp && at.cp == fit.cp && workload.name == fit.workload
+                    let workload = Some(at.workload) == self.expanded.fit_workload;
+                    workload && at.system == fit.system && at.dp == dp && at.cp == fit.cp
                 })
                 .cloned()
                 .ok_or_else(|| format!("the fit's cell at dp = {dp} was not planned"))
@@ -249,9 +250,11 @@ fn by_cell(table: &Table) -> Result<BTreeMap<String, Table>, StoreError> {
 /// Every value that an experiment asks for.
 pub fn evaluate(loaded: &Loaded, resources: &Resources) -> Vec<Value> {
     let mut values = Vec::new();
-    for cell in &loaded.expanded.cells {
+    for (slot, cell) in loaded.expanded.cells.iter().enumerate() {
         match cell {
-            CellSpec::Balance(spec) => balance_values(loaded, cell, spec.gbs, &spec.workload.name, &mut values),
+            CellSpec::Balance(spec) => {
+                balance_values(loaded, cell, spec.gbs, &loaded.expanded.dataset(slot), &mut values)
+            }
             CellSpec::Kernels(_) => kernel_values(loaded, cell, &mut values),
             CellSpec::Waves(_) => {}
         }
@@ -337,7 +340,7 @@ fn coordinates(at: &At, pool: u32) -> Map<String, serde_json::Value> {
 
 fn wave_values(loaded: &Loaded, resources: &Resources, at: &At, metric: Metric, values: &mut Vec<Value>) {
     let e = &loaded.expanded.found.experiment;
-    let dataset = loaded.expanded.workloads[at.workload].0.name.clone();
+    let dataset = loaded.expanded.dataset(at.workload);
     let here = loaded.waves(at);
     let pool = here.as_ref().map_or(at.pool.min(at.dp), |(cell, _)| cell.pool());
     let base = coordinates(at, pool);
@@ -469,7 +472,10 @@ fn default_pool(loaded: &Loaded, system: &str, at: &At) -> u32 {
 
 fn pieces(cell: &WavesCell) -> Option<u32> {
     let options = serde_json::to_value(&cell.options).ok()?;
-    options.get("pieces").and_then(serde_json::Value::as_u64).map(|m| m.min(u64::from(cell.shape.q_heads)) as u32)
+    options.get("pieces").and_then(serde_json::Value::as_u64).map(|m| {
+        // The planner sees the heads of one tensor-parallel shard.
+        m.min(u64::from(cell.shape.q_heads) / u64::from(cell.layout.tp)) as u32
+    })
 }
 
 /// One data-parallel rank of the baseline (`shared`) or of the same system.
@@ -512,18 +518,20 @@ fn step_values(loaded: &Loaded, resources: &Resources, at: &At, metric: Metric) 
         let profile = pricing.profile();
         let layout = cell.layout;
         let waves = view.steps.iter().flat_map(|s| &s.waves);
-        let memory = Memory::peak(
-            &loaded.expanded.model,
-            &MemoryInput {
+        let attention_bytes = waves.map(|w| w.peak_bytes as u64).max().unwrap_or(0);
+        let memory_of = |sharding| {
+            let input = MemoryInput {
                 layout,
                 window: cell.workload.window_tokens,
                 micro_batches: cell.gbs / layout.dp,
-                sharding: step_model.sharding,
+                sharding,
                 expert_parallel: step_model.expert_parallel,
                 recompute: step_model.recompute,
-                attention_bytes: waves.map(|w| w.peak_bytes as u64).max().unwrap_or(0),
-            },
-        );
+                attention_bytes,
+            };
+            Memory::peak(&loaded.expanded.model, &input)
+        };
+        let memory = memory_of(step_model.sharding);
         if metric == Metric::PeakMemory {
             let gib = memory.total_bytes() as f64 / f64::from(1u32 << 30);
             return Ok(Estimated::exact(gib, view.steps.len() as u64));
@@ -531,7 +539,7 @@ fn step_values(loaded: &Loaded, resources: &Resources, at: &At, metric: Metric) 
         let one_node = layout.cards() <= u64::from(layout.cards_per_node);
         let gradient_ps = gradient_reduction_ps(
             pricing,
-            memory.gradient_bytes,
+            memory_of(Sharding::Zero0).gradient_bytes,
             layout.dp * layout.cp,
             layout.cards_per_node / layout.tp.max(1),
         );
@@ -577,6 +585,11 @@ fn step_values(loaded: &Loaded, resources: &Resources, at: &At, metric: Metric) 
                 _ => time.gpu_hours_per_billion_tokens,
             };
             work.push(rate * time.seconds);
+        }
+        if metric == Metric::GpuHours {
+            // Hours over tokens, and every step has as many tokens.
+            let hours: Vec<f64> = work.iter().zip(&seconds).map(|(w, s)| w / s).collect();
+            return estimate_mean(&hours, loaded.expanded.seed, metric.name()).map_err(|e| e.to_string());
         }
         estimate_ratio(&work, &seconds, loaded.expanded.seed, metric.name()).map_err(|e| e.to_string())
     };

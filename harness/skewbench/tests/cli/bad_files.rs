@@ -125,13 +125,13 @@ fn model_files() {
         ("no model", b"model = []\n".to_vec(), &["mine.toml", "0 models"]),
         ("two models", [replaced("\"m\"", "\"a\""), MODEL.into()].concat(), &["mine.toml", "2 models"]),
         ("unknown key", replaced("vocab", "vocabulary"), &["mine.toml", "`vocab`"]),
-        ("text for a number", replaced("layers = 2", "layers = \"2\""), &["mine.toml", "line 3"]),
-        ("NaN", replaced("layers = 2", "layers = nan"), &["mine.toml", "line 3"]),
-        ("negative", replaced("layers = 2", "layers = -2"), &["mine.toml", "line 3"]),
+        ("text for a number", replaced("layers = 2", "layers = \"2\""), &["mine.toml:3:"]),
+        ("NaN", replaced("layers = 2", "layers = nan"), &["mine.toml:3:"]),
+        ("negative", replaced("layers = 2", "layers = -2"), &["mine.toml:3:"]),
         ("no layers", replaced("layers = 2", "layers = 0"), &["mine.toml", "layers = 0"]),
         ("no heads", replaced("q_heads = 8", "q_heads = 0"), &["mine.toml", "q_heads"]),
         ("odd heads", replaced("kv_heads = 2", "kv_heads = 3"), &["mine.toml", "heads"]),
-        ("absurd heads", replaced("q_heads = 8", "q_heads = 70000"), &["mine.toml", "line 5"]),
+        ("absurd heads", replaced("q_heads = 8", "q_heads = 70000"), &["mine.toml:5:"]),
         ("absurd layers", replaced("layers = 2", "layers = 4000000000"), &["mine.toml", "layers"]),
     ];
     for (what, content, expected) in cases {

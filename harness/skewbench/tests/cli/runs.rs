@@ -63,6 +63,7 @@ fn threads_do_not_change_a_byte() {
     lab.run(&format!("{figures} --threads 1 --out r1")).ok();
     lab.run(&format!("{figures} --threads 4 --out r4")).ok();
     assert_eq!(differing(&lab.shared_bytes("r1"), &lab.shared_bytes("r4")), [""; 0]);
+    lab.run("results check r4").ok();
 }
 
 #[test]

@@ -49,13 +49,16 @@ struct Memo {
     /// By kind of operand, runs of the candidates up to the last one that was read; those after it cannot matter.
     runs: [Vec<*const Run>; 4],
     rows: Arc<[TileRows]>,
-    used: Vec<u32>,
+    used: Used,
 }
 
+/// By kind of operand, which candidates are read.
+type Used = [Vec<bool>; 4];
+
 impl Memo {
-    fn new(launch: &Launch, found: &LaunchOperands, slabs: &[Slab], rows: Arc<[TileRows]>, used: Vec<u32>) -> Self {
+    fn new(launch: &Launch, found: &LaunchOperands, slabs: &[Slab], rows: Arc<[TileRows]>, used: Used) -> Self {
         let runs = std::array::from_fn(|kind| {
-            let read = 32 - used[kind].leading_zeros() as usize;
+            let read = used[kind].iter().rposition(|u| *u).map_or(0, |last| last + 1);
             found.slabs[kind].iter().take(read).map(|i| slabs[*i].runs.as_ptr()).collect()
         });
         Self { tiles: launch.tiles, runs, rows, used }
@@ -104,7 +107,7 @@ fn launches(view: &View<'_>, uses: &mut LastUse) -> Result<Operands, PlanError> 
             let position = view.order.position(rank as u32, id);
             for (kind, candidates) in found.slabs.iter().enumerate() {
                 for (candidate, slab) in candidates.iter().enumerate() {
-                    if memos[memo].used[kind] & (1 << candidate.min(31)) != 0 {
+                    if memos[memo].used[kind].get(candidate) == Some(&true) {
                         uses[rank][*slab] = uses[rank][*slab].max(position);
                     }
                 }
@@ -126,13 +129,12 @@ fn rows(
     launch: &Launch,
     found: &LaunchOperands,
     user: &str,
-) -> Result<(Arc<[TileRows]>, Vec<u32>), PlanError> {
+) -> Result<(Arc<[TileRows]>, Used), PlanError> {
     let slabs = &view.slabs[rank as usize].slabs;
     let tiles = &view.plan.pass(view.pass).tiles[launch.tiles.range()];
     let kinds = operands(view.pass);
     let mut rows = vec![TileRows::default(); tiles.len()];
-    let mut used = vec![0u32; kinds.len()];
-    used.resize(found.slabs.len(), 0);
+    let mut used: Used = std::array::from_fn(|kind| vec![false; found.slabs[kind].len()]);
     let runs = |kind: usize| found.slabs[kind].iter().map(|i| slabs[*i].runs.as_ptr());
     for (kind, (tensors, keys)) in kinds.iter().enumerate() {
         // Q, dO and O usually lie in slabs of the same runs, and so do the keys of a square.
@@ -144,19 +146,19 @@ fn rows(
                 let theirs = if kinds[earlier].1 { tile.k } else { tile.q };
                 if theirs == wanted {
                     out.at[kind] = out.at[earlier];
-                    used[kind] |= 1 << out.at[kind].0.min(31);
+                    used[kind][usize::from(out.at[kind].0)] = true;
                     continue;
                 }
             }
             let mut places = found.slabs[kind].iter().zip(&mut near).enumerate();
             let place = places.find_map(|(i, (slab, near))| {
-                Some((i as u16, Run::find_dense_near(&slabs[*slab].runs, near, tile.seq, wanted)?))
+                Some((u16::try_from(i).ok()?, Run::find_dense_near(&slabs[*slab].runs, near, tile.seq, wanted)?))
             });
             let Some(place) = place else {
                 let heads = if *keys { view.plan.shape.kv_of(launch.q_heads) } else { launch.q_heads };
                 return Err(view.missing(rank, *tensors, heads, tile.seq, wanted, user));
             };
-            used[kind] |= 1 << place.0.min(31);
+            used[kind][usize::from(place.0)] = true;
             out.at[kind] = place;
         }
     }

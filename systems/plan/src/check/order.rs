@@ -1,7 +1,7 @@
 //! Which operations of a rank are over before another starts, and whether every rank gets to its end.
 
 use crate::check::error;
-use crate::{MoveIndices, OpId, Pass, Plan, PlanError, Work};
+use crate::{MoveIndices, OpId, Pass, PassPlan, Plan, PlanError, Work};
 
 /// Happens-before between the operations of each rank in one pass.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +20,18 @@ struct RankOrder {
     position: Vec<u32>,
     /// Where the rank posts each call that it takes part in, sorted by call.
     posts: Vec<(u32, OpId)>,
+}
+
+/// How far every rank is.
+struct State {
+    /// Participants of each call that have not posted it.
+    missing: Vec<u32>,
+    /// Operations of each stream that are over.
+    done: Vec<Vec<u32>>,
+    /// Whether the next operation of each stream has been posted.
+    posted: Vec<Vec<bool>>,
+    /// Operations of each rank that are over.
+    over: Vec<u32>,
 }
 
 impl RankOrder {
@@ -114,46 +126,38 @@ impl Order {
 
     fn run(&mut self, plan: &Plan, pass: Pass, participants: &[Vec<u32>]) -> Result<(), PlanError> {
         let table = plan.pass(pass);
-        let mut missing: Vec<u32> = participants.iter().map(|p| p.len() as u32).collect();
-        let mut done: Vec<Vec<u32>> = table.ranks.iter().map(|r| vec![0; r.streams.len()]).collect();
-        let mut posted: Vec<Vec<bool>> = table.ranks.iter().map(|r| vec![false; r.streams.len()]).collect();
-        let mut over: Vec<u32> = vec![0; table.ranks.len()];
+        let mut state = State {
+            missing: participants.iter().map(|p| p.len() as u32).collect(),
+            done: table.ranks.iter().map(|r| vec![0; r.streams.len()]).collect(),
+            posted: table.ranks.iter().map(|r| vec![false; r.streams.len()]).collect(),
+            over: vec![0; table.ranks.len()],
+        };
         let mut queue: std::collections::VecDeque<u32> = (0..plan.ranks).collect();
-        while let Some(rank) = queue.pop_front() {
-            let r = rank as usize;
-            loop {
-                let mut advanced = false;
-                for (stream, ops) in table.ranks[r].streams.iter().enumerate() {
-                    while let Some(op) = ops.get(done[r][stream] as usize) {
-                        if !posted[r][stream] {
-                            if op.after.iter().any(|d| done[r][usize::from(d.stream)] <= d.index) {
-                                break;
-                            }
-                            self.start(r, stream, done[r][stream], op.after.as_slice());
-                            posted[r][stream] = true;
-                            if let Work::Exchange(call) = op.work {
-                                missing[call as usize] -= 1;
-                                if missing[call as usize] == 0 {
-                                    queue.extend(participants[call as usize].iter().filter(|p| **p != rank));
-                                }
-                            }
+        // Transfers run as early as they can and kernels as late: what a rank holds at once is then at its most.
+        loop {
+            while let Some(rank) = queue.pop_front() {
+                let r = rank as usize;
+                let streams = table.ranks[r].streams.len();
+                let mut advanced = true;
+                while std::mem::take(&mut advanced) {
+                    for stream in 1..streams {
+                        while self.advance(table, r, stream, &mut state, participants, &mut queue) {
+                            advanced = true;
                         }
-                        if matches!(op.work, Work::Exchange(call) if missing[call as usize] > 0) {
-                            break;
-                        }
-                        let flat = self.ranks[r].first[stream] + done[r][stream];
-                        self.ranks[r].position[flat as usize] = over[r];
-                        over[r] += 1;
-                        done[r][stream] += 1;
-                        posted[r][stream] = false;
-                        advanced = true;
                     }
                 }
-                if !advanced {
-                    break;
+            }
+            let compute = usize::from(crate::COMPUTE);
+            for rank in 0..plan.ranks {
+                if self.advance(table, rank as usize, compute, &mut state, participants, &mut queue) {
+                    queue.push_back(rank);
                 }
             }
+            if queue.is_empty() {
+                break;
+            }
         }
+        let State { done, .. } = state;
         for (rank, streams) in table.ranks.iter().enumerate() {
             for (stream, ops) in streams.streams.iter().enumerate() {
                 if let Some(op) = ops.get(done[rank][stream] as usize) {
@@ -172,6 +176,44 @@ impl Order {
             }
         }
         Ok(())
+    }
+
+    /// Posts the next operation of a stream if it may start, and ends it if it can; true when it ended.
+    fn advance(
+        &mut self,
+        table: &PassPlan,
+        rank: usize,
+        stream: usize,
+        state: &mut State,
+        participants: &[Vec<u32>],
+        queue: &mut std::collections::VecDeque<u32>,
+    ) -> bool {
+        let Some(ops) = table.ranks[rank].streams.get(stream) else { return false };
+        let index = state.done[rank][stream];
+        let Some(op) = ops.get(index as usize) else { return false };
+        if !state.posted[rank][stream] {
+            if op.after.iter().any(|d| state.done[rank][usize::from(d.stream)] <= d.index) {
+                return false;
+            }
+            self.start(rank, stream, index, op.after.as_slice());
+            state.posted[rank][stream] = true;
+            if let Work::Exchange(call) = op.work {
+                let missing = &mut state.missing[call as usize];
+                *missing -= 1;
+                if *missing == 0 {
+                    queue.extend(participants[call as usize].iter().filter(|p| **p as usize != rank));
+                }
+            }
+        }
+        if matches!(op.work, Work::Exchange(call) if state.missing[call as usize] > 0) {
+            return false;
+        }
+        let flat = self.ranks[rank].first[stream] + index;
+        self.ranks[rank].position[flat as usize] = state.over[rank];
+        state.over[rank] += 1;
+        state.done[rank][stream] += 1;
+        state.posted[rank][stream] = false;
+        true
     }
 
     fn start(&mut self, rank: usize, stream: usize, index: u32, after: &[OpId]) {

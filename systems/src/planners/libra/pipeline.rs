@@ -103,11 +103,12 @@ impl Builder {
         }
     }
 
-    /// Posts a return; the launches of a rank are in order, so its last one so far ends after all that it sends.
+    /// Posts a return; the launches of a rank are in order, so its last one so far ends after all that it sends. Partial
+    /// sums also wait for it where they arrive: the receiver adds to the same rows.
     fn send_back(&mut self, dtype: Dtype, keep: bool, part: Carried<'_>) {
         if let Some(call) = self.call(CallMode::Accumulate, dtype, keep, &[part]) {
             for (rank, role) in self.roles.iter().enumerate().filter(|(_, role)| role.takes_part()) {
-                let after = self.last_launch[rank].filter(|_| role.sends).into_iter().collect();
+                let after = self.last_launch[rank].filter(|_| role.sends || dtype == Dtype::F32).into_iter().collect();
                 self.plan.ranks[rank].push(RETURN, Work::Exchange(call), after);
             }
         }
