@@ -14,6 +14,17 @@ use crate::progress::Progress;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
+/// An error once the process has been asked to stop; long computations ask between steps.
+///
+/// # Errors
+/// [`Exit::Interrupted`].
+pub fn check_interrupted() -> Result<(), Failure> {
+    if INTERRUPTED.load(Ordering::SeqCst) {
+        return Err(Failure::new(Exit::Interrupted, "interrupted; the same command goes on from the finished cells"));
+    }
+    Ok(())
+}
+
 /// What became of the cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
@@ -104,7 +115,12 @@ pub fn execute(
         eprintln!("reusing {} finished cells of {}", outcome.reused, outcome.planned);
     }
     // A second handler is refused by the library; the first stays in force for the process.
-    let _already_set = ctrlc::set_handler(|| INTERRUPTED.store(true, Ordering::SeqCst));
+    let _already_set = ctrlc::set_handler(|| {
+        if INTERRUPTED.swap(true, Ordering::SeqCst) {
+            // Asked twice: finished cells are safe on disk, the one under way is lost either way.
+            std::process::exit(i32::from(Exit::Interrupted as u8));
+        }
+    });
 
     let mut distinct: Vec<(CellId, &CellSpec)> = Vec::new();
     for job in &jobs {
@@ -123,12 +139,7 @@ pub fn execute(
             progress.advance(1, &name);
             continue;
         }
-        if INTERRUPTED.load(Ordering::SeqCst) {
-            return Err(Failure::new(
-                Exit::Interrupted,
-                "interrupted; the same command goes on from the finished cells",
-            ));
-        }
+        check_interrupted()?;
         outcome.computed += 1;
         let started = Instant::now();
         let result = match stored(&jobs, &id)? {
@@ -136,14 +147,16 @@ pub fn execute(
             None => cells::compute(cell, resources)
                 .map(|tables| tables.into_iter().map(|(kind, table)| (kind.to_owned(), table)).collect()),
         };
+        if let Some(stop) = result.as_ref().err().filter(|failure| failure.exit == Exit::Interrupted) {
+            return Err(stop.clone());
+        }
         let timings: Timings = [("cell_s".to_owned(), started.elapsed().as_secs_f64())].into();
         store(&waiting, &id, result, &timings)?;
         progress.advance(1, &name);
     }
     progress.finish();
     for job in jobs {
-        outcome.failed += job.run.failed();
-        job.run.seal().map_err(store_failure)?;
+        outcome.failed += job.run.seal().map_err(store_failure)?.failed;
     }
     Ok(outcome)
 }

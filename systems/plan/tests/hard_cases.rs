@@ -138,11 +138,8 @@ fn a_million_tokens_on_84_workers_reduce_on_arrival_at_16_homes() {
         });
         let (all, most) = arrivals.fold((0, 0), |(all, most), bytes| (all + bytes, bytes.max(most)));
         assert!(all > most + most / 2, "home {home}: {all} bytes in all, {most} at once");
-        assert!(
-            checked.peak_bytes[home as usize] < 12 << 30,
-            "home {home}: {} bytes",
-            checked.peak_bytes[home as usize]
-        );
+        let peak = checked.peak_bytes[home as usize];
+        assert!(peak < all, "home {home}: {peak} bytes at its peak, {all} arrive in all");
     }
 }
 

@@ -18,8 +18,13 @@ pub(crate) struct Output {
 
 impl Output {
     pub(crate) fn create(out: &Path, overwrite: bool) -> Result<Self, ImportError> {
-        if !overwrite && out.exists() {
-            return Err(ImportError::file(out, "exists already; choose another name or ask to overwrite it"));
+        if let Ok(there) = out.symlink_metadata() {
+            if !there.is_file() {
+                return Err(ImportError::file(out, "is not a regular file; choose another name"));
+            }
+            if !overwrite {
+                return Err(ImportError::file(out, "exists already; choose another name, or --force to replace it"));
+            }
         }
         let mut builder = tempfile::Builder::new();
         builder.prefix(".skewbench-import-").suffix(".tmp");

@@ -6,6 +6,7 @@ use skewbench_systems::placements::{equal_capacities, group};
 
 use super::{BalanceCell, CellTables, Resources};
 use crate::failure::Failure;
+use crate::scheduler::check_interrupted;
 
 /// One row a step, pool size and grouping.
 pub const BALANCE_TABLE: &str = "balance";
@@ -17,7 +18,7 @@ struct StepRows {
     /// R - 1 and waiting inside waves, by pool size, then grouping.
     balance: Vec<(f64, f64)>,
     mean_x: f64,
-    mean_x_squared: f64,
+    mean_squared_x: f64,
     documents: u64,
 }
 
@@ -45,6 +46,7 @@ pub(super) fn compute(cell: &BalanceCell, resources: &Resources) -> Result<CellT
 }
 
 fn step(cell: &BalanceCell, index: u64, windows: &[Box<[u32]>]) -> Result<StepRows, Failure> {
+    check_interrupted()?;
     let work: Vec<u64> = windows.iter().map(|w| w.iter().map(|l| causal_pairs(*l)).sum()).collect();
     let seed = cell.seed ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut balance = Vec::with_capacity(cell.pools.len() * cell.groupings.len());
@@ -62,7 +64,7 @@ fn step(cell: &BalanceCell, index: u64, windows: &[Box<[u32]>]) -> Result<StepRo
     Ok(StepRows {
         balance,
         mean_x: windows.iter().map(|w| x(w)).sum::<f64>() / n,
-        mean_x_squared: windows.iter().map(|w| x(w).powi(2)).sum::<f64>() / n,
+        mean_squared_x: windows.iter().map(|w| x(w).powi(2)).sum::<f64>() / n,
         documents: windows.iter().map(|w| w.len() as u64).sum(),
     })
 }
@@ -106,7 +108,7 @@ fn windows_table(rows: &[StepRows]) -> Result<Table, Failure> {
     Table::from_columns([
         ("step", Column::U32((0..rows.len() as u32).collect())),
         ("mean_x", Column::F64(rows.iter().map(|r| r.mean_x).collect())),
-        ("mean_x_squared", Column::F64(rows.iter().map(|r| r.mean_x_squared).collect())),
+        ("mean_squared_x", Column::F64(rows.iter().map(|r| r.mean_squared_x).collect())),
         ("documents", Column::U64(rows.iter().map(|r| r.documents).collect())),
     ])
     .map_err(Failure::internal)

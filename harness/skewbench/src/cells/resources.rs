@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::Value;
 use skewbench_sim::step_model::Model;
 use skewbench_sim::{Overrides, Pricing, Profile};
-use skewbench_workloads::Workload;
+use skewbench_workloads::{Packing, Workload, preset};
 
 use super::waves::Memo;
 use super::{MachineKey, StepSource, WorkloadKey};
@@ -51,10 +51,17 @@ impl Resources {
     /// # Errors
     /// Unknown preset or packing, an unreadable file, a window out of range.
     pub fn workload(&mut self, file: &WorkloadFile) -> Result<WorkloadKey, Failure> {
+        // A preset's own window and packing, written out, so that one preset at two windows is two workloads.
+        let defaults = preset(&file.name).ok();
+        let file = &WorkloadFile {
+            window_tokens: file.window_tokens.or_else(|| defaults.map(|d| d.window)),
+            packing: file.packing.clone().or_else(|| defaults.map(|d| d.packing.to_string())),
+            ..file.clone()
+        };
         let recorded = self.recorded.iter().find(|w| {
             w.name == file.name
                 && file.window_tokens.is_none_or(|tokens| tokens == w.window_tokens)
-                && file.packing.as_ref().is_none_or(|packing| *packing == w.packing)
+                && file.packing.as_ref().is_none_or(|p| p.parse::<Packing>().is_ok_and(|p| p.to_string() == w.packing))
         });
         if let Some(key) = recorded {
             return Ok(key.clone());

@@ -12,6 +12,7 @@ use skewbench_systems::registry::{self, System};
 use super::samples::{RankRow, WaveRow, rank_table};
 use super::{CellTables, RANKS_TABLE, Resources, WAVES_TABLE, WaveRows, WavesCell};
 use crate::failure::Failure;
+use crate::scheduler::check_interrupted;
 
 /// What one domain of ranks did in one wave.
 #[derive(Clone, Debug, Default)]
@@ -154,29 +155,29 @@ impl<'a> Bench<'a> {
             Scope::Pool => placed.pools.clone(),
             Scope::Wave => std::iter::once(0..dp).collect(),
         };
-        for (wave, content) in placed.waves.iter().enumerate() {
-            for domain in &domains {
-                let sequences: Vec<&PackedSequence> = content.sequences[domain.start as usize..domain.end as usize]
-                    .iter()
-                    .map(|s| &placed.sequences[*s as usize])
-                    .collect();
-                let run = self.domain(domain.start, &sequences).map_err(|f| Failure {
+        let tasks: Vec<(usize, &std::ops::Range<u32>)> =
+            (0..placed.waves.len()).flat_map(|wave| domains.iter().map(move |domain| (wave, domain))).collect();
+        let runs: Vec<Arc<DomainRun>> = tasks
+            .par_iter()
+            .map(|(wave, domain)| {
+                check_interrupted()?;
+                let members = &placed.waves[*wave].sequences[domain.start as usize..domain.end as usize];
+                let sequences: Vec<&PackedSequence> = members.iter().map(|s| &placed.sequences[*s as usize]).collect();
+                self.domain(domain.start, &sequences).map_err(|f| Failure {
                     message: format!("step {index}, wave {wave}, dp ranks {}..{}: {f}", domain.start, domain.end),
                     ..f
-                })?;
-                for (offset, row) in run.rows.iter().enumerate() {
-                    let dp_rank = domain.start + offset as u32;
-                    let pool = placed.pools.iter().position(|p| p.contains(&dp_rank)).unwrap_or(0);
-                    out.rows.push(WaveRow { step: index, wave: wave as u32, pool: pool as u32, dp_rank, ..*row });
-                }
-                if index == 0 {
-                    let first = domain.start * self.cell.layout.cp;
-                    out.ranks.extend(run.ranks.iter().map(|r| RankRow {
-                        wave: wave as u32,
-                        rank: first + r.rank,
-                        ..*r
-                    }));
-                }
+                })
+            })
+            .collect::<Result<_, Failure>>()?;
+        for ((wave, domain), run) in tasks.into_iter().zip(runs) {
+            for (offset, row) in run.rows.iter().enumerate() {
+                let dp_rank = domain.start + offset as u32;
+                let pool = placed.pools.iter().position(|p| p.contains(&dp_rank)).unwrap_or(0);
+                out.rows.push(WaveRow { step: index, wave: wave as u32, pool: pool as u32, dp_rank, ..*row });
+            }
+            if index == 0 {
+                let first = domain.start * self.cell.layout.cp;
+                out.ranks.extend(run.ranks.iter().map(|r| RankRow { wave: wave as u32, rank: first + r.rank, ..*r }));
             }
         }
         Ok(out)

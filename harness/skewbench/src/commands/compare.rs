@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
-use skewbench_sim::step_model::LinearMode;
 use skewbench_store::stats::{Bootstrap, CompareOptions, Comparison, Verdict, compare};
 
 use super::output;
@@ -12,7 +11,7 @@ use crate::cells::{CellSpec, Resources, WavesCell};
 use crate::cli::CompareArgs;
 use crate::failure::{Exit, Failure};
 use crate::metrics::WavesView;
-use crate::present::Loaded;
+use crate::present::{Loaded, step_times};
 
 /// Compares every place that both runs have, pairing steps of the same batches.
 ///
@@ -53,11 +52,11 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     }
 }
 
-/// One cell of a run with its samples and the linear time of a micro-batch.
+/// One cell of a run with its samples and the seconds of its training steps.
 struct Place {
     cell: WavesCell,
     view: WavesView,
-    linear_ps: f64,
+    seconds: Vec<f64>,
 }
 
 fn places(path: &Path) -> Result<Vec<Place>, Failure> {
@@ -76,8 +75,9 @@ fn places(path: &Path) -> Result<Vec<Place>, Failure> {
             }
             // A cell that failed in one run cannot be compared; its own run says why.
             let Ok(view) = loaded.view(at) else { continue };
-            let linear = loaded.linear(&resources, LinearMode::Physical, at).map_err(Failure::config)?;
-            places.push(Place { cell: cell.clone(), view: view.clone(), linear_ps: linear.both_ps() });
+            let times = step_times(&loaded, &resources, at).map_err(Failure::config)?;
+            let seconds = times.iter().map(|t| t.seconds).collect();
+            places.push(Place { cell: cell.clone(), view: view.clone(), seconds });
         }
     }
     Ok(places)
@@ -94,11 +94,10 @@ impl Place {
     fn against(&self, baseline: &Self) -> Result<Vec<(&'static str, Comparison)>, Failure> {
         let n = self.view.steps.len().min(baseline.view.steps.len());
         let latency = |p: &Self| p.view.by_step(|s| s.straggler_mean_ps())[..n].to_vec();
-        let step = |p: &Self| p.view.by_step(|s| s.total_ps(p.linear_ps, true))[..n].to_vec();
         let bootstrap = |name| Bootstrap::new(self.cell.seed, name);
         let times = CompareOptions::times(bootstrap("straggler_mean"));
         let steps = CompareOptions::times(bootstrap("throughput"));
-        let steps = compare(&step(baseline), &step(self), &steps).map_err(Failure::config)?;
+        let steps = compare(&baseline.seconds[..n], &self.seconds[..n], &steps).map_err(Failure::config)?;
         Ok(vec![
             ("straggler_mean", compare(&latency(baseline), &latency(self), &times).map_err(Failure::config)?),
             ("throughput", inverse(steps)),

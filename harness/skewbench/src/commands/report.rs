@@ -33,7 +33,8 @@ pub fn run(args: &ReportArgs) -> Result<(), Failure> {
     }
     let (rows, page) = render_folders(&folders, args.templates.as_deref(), &out)?;
     write_summary(&rows, &out.join("summary.json"))?;
-    output::line(page.display())
+    output::line(page.display())?;
+    run::judge(&rows)
 }
 
 /// Renders run folders into `out` and returns the summary rows with the path of the page.

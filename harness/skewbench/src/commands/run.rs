@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use skewbench_store::{Reference, RowStatus};
+use skewbench_store::{Reference, RowStatus, SummaryRow};
 
 use super::folder::{claim, run_folder};
 use super::validate::{validate, validate_together};
@@ -11,7 +11,7 @@ use crate::cells::Resources;
 use crate::cli::{CommonRunArgs, RunArgs};
 use crate::experiment::{Expanded, Found, Scale, expand, experiments, find};
 use crate::failure::{Exit, Failure};
-use crate::present::{print_summary, write_summary};
+use crate::present::{NOT_COMPUTED, print_summary, write_summary};
 use crate::scheduler::{Options, execute, inputs};
 
 const REFERENCE: &str = include_str!("../../../../results/reference/paper.toml");
@@ -131,11 +131,28 @@ pub fn finish(study: Study, common: &CommonRunArgs, out: &Path, requeue: bool) -
     print_summary(&rows, common.format)?;
     eprintln!("{} cells computed, {} reused, {} failed", outcome.computed, outcome.reused, outcome.failed);
     eprintln!("report: {}", page.display());
+    if outcome.failed > 0 {
+        let what =
+            "some cells failed; the report and summary.json say which and why, --requeue of run tries them again";
+        return judge(&rows).and(Err(Failure::new(Exit::Cells, what)));
+    }
+    judge(&rows)
+}
+
+/// How a command ends that shows these rows.
+///
+/// # Errors
+/// No results at all or results that were not computed yet (exit 20), failed ones (exit 21).
+pub fn judge(rows: &[SummaryRow]) -> Result<(), Failure> {
     if rows.iter().all(|r| r.status != RowStatus::Ok) {
         return Err(Failure::new(Exit::Fewer, "no cell gave a result"));
     }
-    if outcome.failed > 0 || rows.iter().any(|r| r.status == RowStatus::Failed) {
+    if rows.iter().any(|r| r.status == RowStatus::Failed) {
         return Err(Failure::new(Exit::Cells, "some cells failed; the report and summary.json say which and why"));
     }
-    Ok(())
+    let missing = |r: &&SummaryRow| r.reason.as_deref() == Some(NOT_COMPUTED);
+    match rows.iter().filter(missing).count() {
+        0 => Ok(()),
+        n => Err(Failure::new(Exit::Fewer, format!("the run is unfinished: {n} values are not computed yet"))),
+    }
 }

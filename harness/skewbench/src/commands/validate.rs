@@ -41,6 +41,9 @@ pub(super) fn validate(expanded: &Expanded, changes: &[String]) -> Result<(), Fa
     if let Some(twice) = repeated(&e.groupings) {
         return Err(place.error(&["groupings"], format!("{twice} is listed twice; list it once")));
     }
+    if let Some(twice) = repeated(&e.plot.metrics) {
+        return Err(place.error(&["plot", "metrics"], format!("{} is listed twice; list it once", twice.name())));
+    }
     let scaling = e.step_model.fitted.scaling;
     if !(scaling.is_finite() && scaling > 0.0 && scaling <= f64::from(e.step_model.fitted.dp)) {
         let what = format!(

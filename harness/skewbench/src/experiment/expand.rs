@@ -294,7 +294,14 @@ impl Expanded {
         if let Some(pool) = pool {
             options.insert("pool".into(), pool.into());
         }
-        let built = registry::system(system, &options).map_err(|error| self.at_key("options", error))?;
+        let make = |options: &Map<String, Value>| {
+            registry::system(system, options).map_err(|error| self.at_key("options", error))
+        };
+        // A pool is cut to the data-parallel ranks; asked for beyond them, it is the same cell.
+        let pool = make(&options)?.pool().min(dp.max(1));
+        options.remove("P");
+        options.insert("pool".into(), pool.into());
+        let built = make(&options)?;
         let layout = Layout {
             dp,
             cp,
@@ -308,6 +315,16 @@ impl Expanded {
         layout
             .validate(u32::from(q_heads), u32::from(kv_heads), e.gbs, key.window_tokens)
             .map_err(|error| self.at_key("layout", error))?;
+        if layout.pp > self.model.layers {
+            let what = format!(
+                "pp = {} is above the {} layers of the model; choose at most that",
+                layout.pp, self.model.layers
+            );
+            return Err(self.at_key("layout", what));
+        }
+        if e.memory_limit_bytes.is_some() && !e.check {
+            return Err(self.at_key("memory_limit_bytes", "the checker enforces it; leave check on"));
+        }
         let shape = AttentionShape { q_heads, kv_heads, head_dim };
         let machine = self.machine.clone().ok_or_else(|| Failure::internal("an experiment without a machine"))?;
         let at = At { workload, system: system.to_owned(), dp, cp, pool: built.pool() };

@@ -59,7 +59,7 @@ impl WindowsView {
     /// When a column is missing.
     pub fn of(table: &Table) -> Result<Self, StoreError> {
         let mean = |column: &str| table.f64(column).map(skewbench_store::stats::mean);
-        let (mean_x, square) = (mean("mean_x")?, mean("mean_x_squared")?);
+        let (mean_x, square) = (mean("mean_x")?, mean("mean_squared_x")?);
         let cv_x = (square - mean_x * mean_x).max(0.0).sqrt() / mean_x;
         Ok(Self { mean_x, cv_x, steps: table.rows() as u64 })
     }

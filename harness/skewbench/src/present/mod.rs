@@ -3,9 +3,11 @@
 mod figures;
 mod site;
 mod summary;
+mod training;
 mod values;
 
 pub use figures::figure;
 pub use site::{Rendering, render};
 pub use summary::{print_summary, summary_rows, write_summary};
-pub use values::{Loaded, Value, evaluate, linear_name};
+pub use training::step_times;
+pub use values::{Loaded, NO_TRANSFERS, NOT_COMPUTED, Value, evaluate, linear_name};

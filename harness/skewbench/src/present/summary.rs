@@ -4,7 +4,7 @@ use std::path::Path;
 use comfy_table::{CellAlignment, Table, presets};
 use skewbench_store::{Kind, Reference, ReferenceEntry, RowStatus, SummaryKey, SummaryRow, SummaryValue};
 
-use super::{Loaded, Value};
+use super::{Loaded, NO_TRANSFERS, NOT_COMPUTED, Value};
 use crate::cli::Format;
 use crate::experiment::Metric;
 use crate::failure::Failure;
@@ -52,7 +52,11 @@ pub fn summary_rows(loaded: &Loaded, values: &[Value], reference: &Reference) ->
                     });
                     SummaryRow::ok(key, ours, verdict)
                 }
-                Err(reason) => SummaryRow::without_value(key, RowStatus::Failed, reason),
+                Err(reason) => {
+                    let skipped = [NOT_COMPUTED, NO_TRANSFERS].contains(&reason.as_str());
+                    let status = if skipped { RowStatus::Skipped } else { RowStatus::Failed };
+                    SummaryRow::without_value(key, status, reason)
+                }
             }
         })
         .collect()

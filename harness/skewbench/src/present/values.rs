@@ -2,13 +2,10 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use serde_json::{Map, json};
-use skewbench_plan::Cost;
-use skewbench_sim::step_model::{
-    LinearMode, Memory, MemoryInput, Sharding, StageLinear, StepInput, Wait, WaveAttention, fit_linear_ps,
-    gradient_reduction_ps,
-};
+use skewbench_sim::step_model::{LinearMode, StageLinear, Wait, fit_linear_ps};
 use skewbench_store::{CellStatus, Run, RunData, StoreError, Table};
 
+use super::training::training_step;
 use crate::cells::{BALANCE_TABLE, CellSpec, KERNELS_TABLE, Resources, WAVES_TABLE, WINDOWS_TABLE, WavesCell};
 use crate::experiment::{At, Expanded, Metric, Scale, expand, recorded};
 use crate::failure::Failure;
@@ -16,6 +13,11 @@ use crate::metrics::{
     BalanceView, Estimated, LinearTimes, WavesView, WindowsView, estimate_mean, estimate_ratio, estimate_sums,
 };
 use crate::scheduler::store_failure;
+
+/// Why a value of an unfinished run is missing.
+pub const NOT_COMPUTED: &str = "not computed yet";
+/// Why a system that moves nothing hides nothing.
+pub const NO_TRANSFERS: &str = "no transfers to hide";
 
 /// The word for a way of pricing linear work in coordinates and titles.
 pub fn linear_name(mode: LinearMode) -> &'static str {
@@ -111,16 +113,17 @@ impl Loaded {
     }
 
     /// The table of a cell, or why there is none.
-    fn table(&self, kind: &str, cell: &CellSpec) -> Result<&Table, String> {
+    pub(super) fn table(&self, kind: &str, cell: &CellSpec) -> Result<&Table, String> {
         let id = Expanded::id(cell);
         let found = self.tables.get(kind).and_then(|t| t.get(id.as_str()));
         found.ok_or_else(|| match self.data.cells.iter().find(|c| c.id == id).map(|c| &c.status) {
             Some(CellStatus::Failed { reason }) => reason.clone(),
-            _ => "the cell has no samples".into(),
+            Some(CellStatus::Finished) => "the cell has no samples".into(),
+            _ => NOT_COMPUTED.into(),
         })
     }
 
-    fn waves(&self, at: &At) -> Result<(&WavesCell, &WavesView), String> {
+    pub(super) fn waves(&self, at: &At) -> Result<(&WavesCell, &WavesView), String> {
         let cell = self.expanded.cell_at(at).ok_or("the cell was not planned")?;
         let CellSpec::Waves(spec) = cell else { return Err("the cell has no waves".into()) };
         match self.views.get(Expanded::id(cell).as_str()) {
@@ -409,8 +412,10 @@ fn wave_values(loaded: &Loaded, resources: &Resources, at: &At, metric: Metric, 
         Metric::HiddenShare => {
             let pieces = here.as_ref().ok().and_then(|(cell, _)| pieces(cell));
             let Some(pieces) = pieces.filter(|p| *p > 1) else { return };
-            let estimated =
-                view.and_then(|v| estimate_mean(&v.hidden_share(pieces), seed, name).map_err(|e| e.to_string()));
+            let estimated = view.and_then(|v| match v.hidden_share(pieces).as_slice() {
+                [] => Err(NO_TRANSFERS.into()),
+                shares => estimate_mean(shares, seed, name).map_err(|e| e.to_string()),
+            });
             push(&[], metric, metric.unit(), estimated);
         }
         Metric::ForwardSpread => {
@@ -457,7 +462,7 @@ fn wave_values(loaded: &Loaded, resources: &Resources, at: &At, metric: Metric, 
         | Metric::KernelRate
         | Metric::ScalingEfficiency
         | Metric::ThroughputSpeedup => {
-            if let Some(estimated) = step_values(loaded, resources, at, metric) {
+            if let Some(estimated) = training_step(loaded, resources, at, metric) {
                 push(&[("linear", "physical")], metric, metric.unit(), estimated);
             }
         }
@@ -502,96 +507,4 @@ fn throughput_ratio(
     let totals = |v: &WavesView| -> Vec<f64> { v.steps[..n].iter().map(|s| s.total_ps(linear, transfers)).collect() };
     let (ours, base) = (totals(ours), totals(base));
     estimate_sums(&[&base, &ours], loaded.expanded.seed, "scaling", |s| s[0] / s[1]).map_err(|e| e.to_string())
-}
-
-/// Tokens per card and second, or MFU, of training steps with physical linear work.
-fn step_values(loaded: &Loaded, resources: &Resources, at: &At, metric: Metric) -> Option<Result<Estimated, String>> {
-    let wanted = [Metric::Throughput, Metric::Mfu, Metric::BubbleShare, Metric::GpuHours, Metric::PeakMemory];
-    if !wanted.contains(&metric) {
-        return None;
-    }
-    let compute = || -> Result<Estimated, String> {
-        let (cell, view) = loaded.waves(at)?;
-        let step_model = &loaded.expanded.found.experiment.step_model;
-        let machine = loaded.expanded.machine.as_ref().ok_or("no machine")?;
-        let pricing = resources.pricing(machine).map_err(|f| f.message)?;
-        let profile = pricing.profile();
-        let layout = cell.layout;
-        let waves = view.steps.iter().flat_map(|s| &s.waves);
-        let attention_bytes = waves.map(|w| w.peak_bytes as u64).max().unwrap_or(0);
-        let memory_of = |sharding| {
-            let input = MemoryInput {
-                layout,
-                window: cell.workload.window_tokens,
-                micro_batches: cell.gbs / layout.dp,
-                sharding,
-                expert_parallel: step_model.expert_parallel,
-                recompute: step_model.recompute,
-                attention_bytes,
-            };
-            Memory::peak(&loaded.expanded.model, &input)
-        };
-        let memory = memory_of(step_model.sharding);
-        if metric == Metric::PeakMemory {
-            let gib = memory.total_bytes() as f64 / f64::from(1u32 << 30);
-            return Ok(Estimated::exact(gib, view.steps.len() as u64));
-        }
-        let one_node = layout.cards() <= u64::from(layout.cards_per_node);
-        let gradient_ps = gradient_reduction_ps(
-            pricing,
-            memory_of(Sharding::Zero0).gradient_bytes,
-            layout.dp * layout.cp,
-            layout.cards_per_node / layout.tp.max(1),
-        );
-        let activation = f64::from(cell.workload.window_tokens) / f64::from(layout.cp)
-            * f64::from(loaded.expanded.model.hidden)
-            * 2.0;
-        let hop_ps = if layout.pp > 1 { pricing.transfer_ps(activation as u64, one_node) } else { 0 };
-        let table = loaded.table(WAVES_TABLE, loaded.expanded.cell_at(at).ok_or("no cell")?)?;
-        let pairs = table.u64("pairs").map_err(|e| e.to_string())?;
-        let of_step = table.u32("step").map_err(|e| e.to_string())?;
-        let model = &loaded.expanded.model;
-        let linear = StageLinear::physical(model, profile, cell.layout.pp, cell.layout.tp, step_model.recompute);
-        let (mut seconds, mut work) = (Vec::new(), Vec::new());
-        for (index, step) in view.steps.iter().enumerate() {
-            let integers = |values: &[f64]| values.iter().map(|v| *v as u64).collect();
-            let waves: Vec<WaveAttention> = step
-                .waves
-                .iter()
-                .map(|w| WaveAttention {
-                    forward_ps: integers(&w.forward_by_rank_ps),
-                    backward_ps: integers(&w.backward_by_rank_ps),
-                })
-                .collect();
-            let rows = pairs.iter().zip(of_step).filter(|(_, s)| **s as usize == index);
-            let input = StepInput {
-                model,
-                layout: cell.layout,
-                window: cell.workload.window_tokens,
-                waves: &waves,
-                pairs: rows.map(|(p, _)| *p).sum(),
-                linear: &linear,
-                recompute: step_model.recompute,
-                wait: step_model.wait,
-                gradient_ps,
-                hop_ps,
-            };
-            let time = input.time(profile).map_err(|e| e.to_string())?;
-            seconds.push(time.seconds);
-            let rate = match metric {
-                Metric::Throughput => time.tokens_per_card_per_s,
-                Metric::Mfu => time.mfu,
-                Metric::BubbleShare => time.bubble_share,
-                _ => time.gpu_hours_per_billion_tokens,
-            };
-            work.push(rate * time.seconds);
-        }
-        if metric == Metric::GpuHours {
-            // Hours over tokens, and every step has as many tokens.
-            let hours: Vec<f64> = work.iter().zip(&seconds).map(|(w, s)| w / s).collect();
-            return estimate_mean(&hours, loaded.expanded.seed, metric.name()).map_err(|e| e.to_string());
-        }
-        estimate_ratio(&work, &seconds, loaded.expanded.seed, metric.name()).map_err(|e| e.to_string())
-    };
-    Some(compute())
 }

@@ -106,6 +106,7 @@ fn inputs_change_the_numbers() {
         ("oversubscription", "--set machine.oversubscription=4.0", false),
         ("latency", "--set machine.network_latency_ns=50000.0", false),
         ("transport", "--set machine.transport=copy_engines", true),
+        ("cards", "--set machine.card_relative_sd=0.05", true),
         ("spread", "--set layout.cards_per_node=1", true),
         ("together", "--set layout.cards_per_node=8", false),
         ("window", "--set workload.0.window_tokens=4096", true),

@@ -1,10 +1,10 @@
 //! Accepts a plan only if every pair is computed once, on data that has arrived, and every result gets home.
 //!
 //! Five questions, in this order: are all indices inside their tables and do the shards partition the sequences
-//! ([`shape`]); does every rank get to the end of its streams ([`order`]); is every unmasked pair of every document and
-//! head computed exactly once ([`coverage`]); is every operand on its rank, in one piece, when a tile or a transfer
-//! starts ([`operands`]); does every contribution to an accumulator arrive home exactly once ([`accumulators`]).
-//! Peak memory follows from the answers ([`memory`]).
+//! (`shape`); does every rank get to the end of its streams (`order`); is every unmasked pair of every document and
+//! head computed exactly once (`coverage`); is every operand on its rank, in one piece, when a tile or a transfer
+//! starts (`operands`); does every contribution to an accumulator arrive home exactly once (`accumulators`).
+//! Peak memory follows from the answers (`memory`).
 
 mod accumulators;
 mod coverage;

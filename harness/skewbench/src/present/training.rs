@@ -1,0 +1,119 @@
+use skewbench_plan::Cost;
+use skewbench_sim::step_model::{
+    Memory, MemoryInput, Sharding, StageLinear, StepInput, StepTime, WaveAttention, gradient_reduction_ps,
+};
+
+use super::Loaded;
+use crate::cells::{Resources, WAVES_TABLE};
+use crate::experiment::{At, Metric};
+use crate::metrics::{Estimated, StepView, estimate_mean, estimate_ratio};
+
+/// A metric of training steps with physical linear work; `None` for any other metric.
+pub(super) fn training_step(
+    loaded: &Loaded,
+    resources: &Resources,
+    at: &At,
+    metric: Metric,
+) -> Option<Result<Estimated, String>> {
+    let of: fn(&StepTime) -> f64 = match metric {
+        Metric::PeakMemory => return Some(peak_memory(loaded, at)),
+        Metric::Throughput => |t| t.tokens_per_card_per_s,
+        Metric::Mfu => |t| t.mfu,
+        Metric::BubbleShare => |t| t.bubble_share,
+        Metric::GpuHours => |t| t.gpu_hours_per_billion_tokens,
+        _ => return None,
+    };
+    Some(step_times(loaded, resources, at).and_then(|times| {
+        let values: Vec<f64> = times.iter().map(of).collect();
+        let seed = loaded.expanded.seed;
+        if metric == Metric::GpuHours {
+            // Hours over tokens, and every step has as many tokens.
+            return estimate_mean(&values, seed, metric.name()).map_err(|e| e.to_string());
+        }
+        let seconds: Vec<f64> = times.iter().map(|t| t.seconds).collect();
+        let work: Vec<f64> = values.iter().zip(&seconds).map(|(v, s)| v * s).collect();
+        estimate_ratio(&work, &seconds, seed, metric.name()).map_err(|e| e.to_string())
+    }))
+}
+
+/// Memory of the fullest card under a sharding.
+fn memory(loaded: &Loaded, at: &At, sharding: Sharding) -> Result<Memory, String> {
+    let (cell, view) = loaded.waves(at)?;
+    let step_model = &loaded.expanded.found.experiment.step_model;
+    let waves = view.steps.iter().flat_map(|s| &s.waves);
+    let input = MemoryInput {
+        layout: cell.layout,
+        window: cell.workload.window_tokens,
+        micro_batches: cell.gbs / cell.layout.dp,
+        sharding,
+        expert_parallel: step_model.expert_parallel,
+        recompute: step_model.recompute,
+        attention_bytes: waves.map(|w| w.peak_bytes as u64).max().unwrap_or(0),
+    };
+    Ok(Memory::peak(&loaded.expanded.model, &input))
+}
+
+fn peak_memory(loaded: &Loaded, at: &At) -> Result<Estimated, String> {
+    let memory = memory(loaded, at, loaded.expanded.found.experiment.step_model.sharding)?;
+    let steps = loaded.waves(at)?.1.steps.len() as u64;
+    Ok(Estimated::exact(memory.total_bytes() as f64 / f64::from(1u32 << 30), steps))
+}
+
+/// Every step of a place as a training step.
+///
+/// # Errors
+/// Why there are none.
+pub fn step_times(loaded: &Loaded, resources: &Resources, at: &At) -> Result<Vec<StepTime>, String> {
+    let (cell, view) = loaded.waves(at)?;
+    let step_model = &loaded.expanded.found.experiment.step_model;
+    let machine = loaded.expanded.machine.as_ref().ok_or("no machine")?;
+    let pricing = resources.pricing(machine).map_err(|f| f.message)?;
+    let (model, layout, window) = (&loaded.expanded.model, cell.layout, cell.workload.window_tokens);
+    let gradient_ps = gradient_reduction_ps(
+        pricing,
+        memory(loaded, at, Sharding::Zero0)?.gradient_bytes,
+        layout.dp * layout.cp,
+        layout.cards_per_node / layout.tp.max(1),
+    );
+    let one_node = layout.cards() <= u64::from(layout.cards_per_node);
+    let activations = f64::from(window) / f64::from(layout.cp) * f64::from(model.hidden) * 2.0;
+    let hop_ps = if layout.pp > 1 { pricing.transfer_ps(activations as u64, one_node) } else { 0 };
+    let linear = StageLinear::physical(model, pricing.profile(), layout.pp, layout.tp, step_model.recompute);
+    let table = loaded.table(WAVES_TABLE, loaded.expanded.cell_at(at).ok_or("no cell")?)?;
+    let pairs = table.u64("pairs").map_err(|e| e.to_string())?;
+    let of_step = table.u32("step").map_err(|e| e.to_string())?;
+    let mut rows = pairs.iter().zip(of_step).peekable();
+    let mut times = Vec::with_capacity(view.steps.len());
+    for (index, step) in view.steps.iter().enumerate() {
+        let mut step_pairs = 0;
+        while let Some((pairs, _)) = rows.next_if(|(_, s)| **s as usize == index) {
+            step_pairs += pairs;
+        }
+        let waves = attention(step);
+        let input = StepInput {
+            model,
+            layout,
+            window,
+            waves: &waves,
+            pairs: step_pairs,
+            linear: &linear,
+            recompute: step_model.recompute,
+            wait: step_model.wait,
+            gradient_ps,
+            hop_ps,
+        };
+        times.push(input.time(pricing.profile()).map_err(|e| e.to_string())?);
+    }
+    Ok(times)
+}
+
+fn attention(step: &StepView) -> Vec<WaveAttention> {
+    let integers = |values: &[f64]| values.iter().map(|v| *v as u64).collect();
+    step.waves
+        .iter()
+        .map(|w| WaveAttention {
+            forward_ps: integers(&w.forward_by_rank_ps),
+            backward_ps: integers(&w.backward_by_rank_ps),
+        })
+        .collect()
+}
