@@ -73,8 +73,10 @@ pub struct WavesCell {
     pub check: bool,
     /// Bytes that a rank may hold for one layer's attention.
     pub memory_limit_bytes: Option<u64>,
-    /// Price every program also at half and double the bandwidth between nodes.
+    /// Price the programs of the first steps also at half and double the bandwidth between nodes.
     pub band: bool,
+    /// Price every program also with kernels that take no time, which the hidden share needs.
+    pub transfers_alone: bool,
 }
 
 impl WavesCell {

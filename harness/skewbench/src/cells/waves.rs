@@ -29,6 +29,9 @@ pub struct Memo {
     runs: Mutex<HashMap<[u8; 32], Arc<DomainRun>>>,
 }
 
+/// Steps whose programs are also priced at other bandwidths, where a cell asks for it.
+const BAND_STEPS: u32 = 20;
+
 /// Domains that are remembered at most; about 1 KB each.
 const REMEMBERED: usize = 200_000;
 
@@ -127,7 +130,6 @@ impl<'a> Bench<'a> {
                 &cell.machine,
                 cell.check,
                 cell.memory_limit_bytes,
-                cell.band,
             ))
             .map_err(Failure::internal)?
             .as_bytes(),
@@ -163,7 +165,7 @@ impl<'a> Bench<'a> {
                 check_interrupted()?;
                 let members = &placed.waves[*wave].sequences[domain.start as usize..domain.end as usize];
                 let sequences: Vec<&PackedSequence> = members.iter().map(|s| &placed.sequences[*s as usize]).collect();
-                self.domain(domain.start, &sequences).map_err(|f| Failure {
+                self.domain(domain.start, &sequences, index < BAND_STEPS).map_err(|f| Failure {
                     message: format!("step {index}, wave {wave}, dp ranks {}..{}: {f}", domain.start, domain.end),
                     ..f
                 })
@@ -183,11 +185,13 @@ impl<'a> Bench<'a> {
         Ok(out)
     }
 
-    fn domain(&self, first: u32, sequences: &[&PackedSequence]) -> Result<Arc<DomainRun>, Failure> {
+    fn domain(&self, first: u32, sequences: &[&PackedSequence], early: bool) -> Result<Arc<DomainRun>, Failure> {
+        let band = early && self.machines.band.is_some();
         let nodes = nodes(&self.cell.layout, first, sequences.len() as u32);
         let alike = self.time_factors.is_empty();
         let key = (alike && sequences.len() == 1).then(|| {
             let mut hasher = self.memo_base.clone();
+            hasher.update(&[u8::from(band)]);
             for node in &nodes {
                 hasher.update(&node.to_le_bytes());
             }
@@ -199,7 +203,7 @@ impl<'a> Bench<'a> {
         if let Some(run) = key.as_ref().and_then(|k| self.memo.get(k)) {
             return Ok(run);
         }
-        let run = Arc::new(self.run(first, sequences, nodes)?);
+        let run = Arc::new(self.run(first, sequences, nodes, band)?);
         if let Some(key) = key {
             self.memo.put(key, run.clone());
         }
@@ -214,7 +218,13 @@ impl<'a> Bench<'a> {
         cards.take(ranks).map(|group| group.iter().copied().fold(0.0, f64::max)).collect()
     }
 
-    fn run(&self, first: u32, sequences: &[&PackedSequence], nodes: Vec<u32>) -> Result<DomainRun, Failure> {
+    fn run(
+        &self,
+        first: u32,
+        sequences: &[&PackedSequence],
+        nodes: Vec<u32>,
+        with_band: bool,
+    ) -> Result<DomainRun, Failure> {
         let domain = Domain {
             sequences,
             cp: self.cell.layout.cp,
@@ -233,9 +243,12 @@ impl<'a> Bench<'a> {
             ..Machine::new(pricing.clone(), nodes.clone())
         };
         let made = prepare(&self.system, &domain, self.cell.check, &limits)?;
-        let times = simulate(&made.program, &machine(&self.machines.nominal), Runs::ALL).map_err(Failure::internal)?;
+        // Small domains are shared by cells that ask for it and cells that do not.
+        let alone = self.cell.transfers_alone || sequences.len() == 1;
+        let runs = Runs { transfers_only: alone, ..Runs::ALL };
+        let times = simulate(&made.program, &machine(&self.machines.nominal), runs).map_err(Failure::internal)?;
         let mut band = [None, None];
-        if let Some(pricings) = &self.machines.band {
+        if let Some(pricings) = self.machines.band.as_ref().filter(|_| with_band) {
             for (slot, pricing) in band.iter_mut().zip(pricings) {
                 let alone = simulate(&made.program, &machine(pricing), Runs::default()).map_err(Failure::internal)?;
                 *slot = Some(alone);

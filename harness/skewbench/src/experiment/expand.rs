@@ -344,6 +344,7 @@ impl Expanded {
             check: e.check,
             memory_limit_bytes: e.memory_limit_bytes,
             band: e.bandwidth_band && dp == e.layout.dp,
+            transfers_alone: e.plot.metrics.contains(&Metric::HiddenShare) || e.bandwidth_band && dp == e.layout.dp,
         });
         let slot = self.cells.iter().position(|c| *c == cell).unwrap_or_else(|| {
             self.cells.push(cell);

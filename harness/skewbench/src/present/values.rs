@@ -10,7 +10,7 @@ use crate::cells::{BALANCE_TABLE, CellSpec, KERNELS_TABLE, Resources, WAVES_TABL
 use crate::experiment::{At, Expanded, Metric, Scale, expand, recorded};
 use crate::failure::Failure;
 use crate::metrics::{
-    BalanceView, Estimated, LinearTimes, WavesView, WindowsView, estimate_mean, estimate_ratio, estimate_sums,
+    BalanceView, Estimated, LinearTimes, StepView, WavesView, WindowsView, estimate_mean, estimate_ratio, estimate_sums,
 };
 use crate::scheduler::store_failure;
 
@@ -366,15 +366,21 @@ fn wave_values(loaded: &Loaded, resources: &Resources, at: &At, metric: Metric, 
     let seed = loaded.expanded.seed;
     let name = metric.name();
     let view = here.as_ref().map(|(_, view)| *view).map_err(Clone::clone);
-    let mean = |of: &dyn Fn(&crate::metrics::StepView) -> f64| -> Result<Estimated, String> {
+    let mean = |of: &dyn Fn(&StepView) -> f64| -> Result<Estimated, String> {
         estimate_mean(&view.clone()?.by_step(of), seed, name).map_err(|e| e.to_string())
     };
     match metric {
         Metric::StragglerMean => {
-            let banded = view.as_ref().is_ok_and(|v| v.steps.iter().flat_map(|s| &s.waves).all(|w| w.band_ps[0] > 0.0));
-            for (slot, network) in ["half", "double"].into_iter().enumerate().filter(|_| banded) {
-                let estimated = mean(&|s| s.straggler_mean_of(|w| w.band_ps[slot]) * 1e-9);
-                push(&[("pass", "both"), ("network", network)], Metric::NetworkBand, "ms", estimated);
+            for (slot, network) in ["half", "double"].into_iter().enumerate() {
+                // Only the first steps are priced at other bandwidths.
+                let priced = |s: &StepView| s.waves.iter().all(|w| w.band_ps[slot] > 0.0);
+                let latency = |s: &StepView| s.straggler_mean_of(|w| w.band_ps[slot]) * 1e-9;
+                let steps =
+                    view.as_ref().map(|v| v.steps.iter().filter(|s| priced(s)).map(latency).collect::<Vec<_>>());
+                if let Some(steps) = steps.ok().filter(|s| !s.is_empty()) {
+                    let estimated = estimate_mean(&steps, seed, name).map_err(|e| e.to_string());
+                    push(&[("pass", "both"), ("network", network)], Metric::NetworkBand, "ms", estimated);
+                }
             }
             push(&[("pass", "both")], metric, "ms", mean(&|s| s.straggler_mean_ps() * 1e-9));
             push(&[("pass", "forward")], metric, "ms", mean(&|s| s.straggler_mean_of(|w| w.forward_ps) * 1e-9));
@@ -393,9 +399,9 @@ fn wave_values(loaded: &Loaded, resources: &Resources, at: &At, metric: Metric, 
                 let of = |v: &WavesView| {
                     let n = ours.steps.len().min(theirs.steps.len());
                     let by_step = if metric == Metric::SpeedupMax {
-                        v.by_step(crate::metrics::StepView::straggler_max_ps)
+                        v.by_step(StepView::straggler_max_ps)
                     } else {
-                        v.by_step(crate::metrics::StepView::straggler_mean_ps)
+                        v.by_step(StepView::straggler_mean_ps)
                     };
                     by_step[..n].to_vec()
                 };
