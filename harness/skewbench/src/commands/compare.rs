@@ -23,17 +23,15 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     }
     let (baseline, subject) = (places(&args.baseline)?, places(&args.subject)?);
     let mut rows = Vec::new();
-    let mut worst: Option<String> = None;
+    let mut worse: Vec<String> = Vec::new();
     for ours in &subject {
         let Some(theirs) = baseline.iter().find(|b| b.same_batches(ours)) else { continue };
         for (metric, comparison) in ours.against(theirs)? {
             let change = (comparison.ratio - 1.0).abs() * 100.0;
             let slower = comparison.verdict == Verdict::Slower && args.fail_on.is_some_and(|p| change > p);
-            if slower && worst.is_none() {
-                worst = Some(format!(
-                    "{} {metric} of {} got {change:.2}% worse",
-                    ours.cell.workload.name, ours.cell.system
-                ));
+            if slower {
+                let cell = &ours.cell;
+                worse.push(format!("{} {metric} of {} got {change:.2}% worse", cell.workload.name, cell.system));
             }
             rows.push(row(ours, metric, &comparison));
         }
@@ -46,10 +44,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
         )));
     }
     output::records(&rows, args.format)?;
-    match worst {
-        Some(what) => Err(Failure::new(Exit::Regression, what)),
-        None => Ok(()),
-    }
+    if worse.is_empty() { Ok(()) } else { Err(Failure::new(Exit::Regression, worse.join("; "))) }
 }
 
 /// One cell of a run with its samples and the seconds of its training steps.
