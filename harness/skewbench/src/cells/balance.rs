@@ -4,6 +4,7 @@ use skewbench_store::{Column, Table};
 use skewbench_systems::balance::Loads;
 use skewbench_systems::placements::{equal_capacities, group};
 
+use super::steps::step_seed;
 use super::{BalanceCell, CellTables, Resources};
 use crate::failure::Failure;
 use crate::scheduler::check_interrupted;
@@ -48,7 +49,7 @@ pub(super) fn compute(cell: &BalanceCell, resources: &Resources) -> Result<CellT
 fn step(cell: &BalanceCell, index: u64, windows: &[Box<[u32]>]) -> Result<StepRows, Failure> {
     check_interrupted()?;
     let work: Vec<u64> = windows.iter().map(|w| w.iter().map(|l| causal_pairs(*l)).sum()).collect();
-    let seed = cell.seed ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let seed = step_seed(cell.seed, index);
     let mut balance = Vec::with_capacity(cell.pools.len() * cell.groupings.len());
     for pool in &cell.pools {
         let capacities = equal_capacities(work.len() as u32, *pool);

@@ -14,7 +14,7 @@ pub use resources::{Resources, workload_failure};
 pub use samples::{RANKS_TABLE, WAVES_TABLE, WaveRows};
 pub use spec::{BalanceCell, CellSpec, KernelsCell, MachineKey, WavesCell, WorkloadKey};
 pub use steps::StepSource;
-pub use waves::{Prepared, prepare};
+pub use waves::{Prepared, domains, prepare};
 
 use skewbench_store::Table;
 

@@ -12,6 +12,11 @@ pub struct StepSource {
     chunks: Mutex<HashMap<u64, Arc<Vec<Step>>>>,
 }
 
+/// Seed of what a placement or grouping draws in one step.
+pub fn step_seed(seed: u64, step: u64) -> u64 {
+    seed ^ step.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
 /// Chunks that a source keeps at once; cells that go through more steps make them anew.
 const KEPT: usize = 8;
 

@@ -10,6 +10,7 @@ use skewbench_sim::{Machine, Overrides, Pricing, Runs, WaveTimes, simulate};
 use skewbench_systems::registry::{self, System};
 
 use super::samples::{RankRow, WaveRow, rank_table};
+use super::steps::step_seed;
 use super::{CellTables, RANKS_TABLE, Resources, WAVES_TABLE, WaveRows, WavesCell};
 use crate::failure::Failure;
 use crate::scheduler::check_interrupted;
@@ -142,21 +143,13 @@ impl<'a> Bench<'a> {
     }
 
     fn context(&self, step: &Step) -> PlaceContext {
-        PlaceContext {
-            layout: self.cell.layout,
-            pool: self.system.pool(),
-            seed: self.cell.seed ^ step.index.wrapping_mul(0x9e37_79b9_7f4a_7c15),
-        }
+        PlaceContext { layout: self.cell.layout, pool: self.system.pool(), seed: step_seed(self.cell.seed, step.index) }
     }
 
     fn step(&self, index: u32, placed: &PlacedStep) -> Result<StepRows, Failure> {
         let mut out = StepRows::default();
         let dp = self.cell.layout.dp;
-        let domains: Vec<std::ops::Range<u32>> = match self.system.planner().scope() {
-            Scope::Sequence => (0..dp).map(|r| r..r + 1).collect(),
-            Scope::Pool => placed.pools.clone(),
-            Scope::Wave => std::iter::once(0..dp).collect(),
-        };
+        let domains = domains(self.system.planner().scope(), placed, dp);
         let tasks: Vec<(usize, &std::ops::Range<u32>)> =
             (0..placed.waves.len()).flat_map(|wave| domains.iter().map(move |domain| (wave, domain))).collect();
         let runs: Vec<Arc<DomainRun>> = tasks
@@ -314,6 +307,15 @@ impl<'a> Bench<'a> {
             })
             .collect();
         DomainRun { rows, ranks }
+    }
+}
+
+/// Data-parallel ranks of each domain of a wave: the ranks that plan together.
+pub fn domains(scope: Scope, placed: &PlacedStep, dp: u32) -> Vec<std::ops::Range<u32>> {
+    match scope {
+        Scope::Sequence => (0..dp).map(|r| r..r + 1).collect(),
+        Scope::Pool => placed.pools.clone(),
+        Scope::Wave => std::iter::once(0..dp).collect(),
     }
 }
 

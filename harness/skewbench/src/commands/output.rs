@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::cli::Format;
 use crate::failure::Failure;
+use crate::present::quote;
 
 /// Writes a line to standard output; a reader that has gone away is no error.
 pub fn line(text: impl std::fmt::Display) -> Result<(), Failure> {
@@ -43,8 +44,4 @@ fn cell(value: &Value) -> String {
         Value::Array(items) => items.iter().map(cell).collect::<Vec<_>>().join(", "),
         other => other.to_string(),
     }
-}
-
-fn quote(field: &str) -> String {
-    if field.contains([',', '"', '\n']) { format!("\"{}\"", field.replace('"', "\"\"")) } else { field.to_owned() }
 }

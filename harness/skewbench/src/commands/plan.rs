@@ -3,12 +3,12 @@
 use serde_json::{Map, Value, json};
 use skewbench_exec::InstrKind;
 use skewbench_plan::check::Limits;
-use skewbench_plan::{Domain, Layout, PackedSequence, Pass, PlaceContext, Scope, Step};
+use skewbench_plan::{Domain, Layout, PackedSequence, Pass, PlaceContext, Step};
 use skewbench_sim::{Machine, PassTimes, Runs, TraceEvent, simulate};
 use skewbench_systems::registry;
 
 use super::output;
-use crate::cells::{Prepared, Resources, prepare};
+use crate::cells::{Prepared, Resources, domains, prepare};
 use crate::cli::{Format, PlanArgs, PlanFormat};
 use crate::experiment::WorkloadFile;
 use crate::failure::Failure;
@@ -42,11 +42,7 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
     let wave = placed.waves.get(args.wave).ok_or_else(|| {
         Failure::usage(format!("--wave {}: the step has waves 0 to {}", args.wave, placed.waves.len() - 1))
     })?;
-    let domains: Vec<std::ops::Range<u32>> = match system.planner().scope() {
-        Scope::Sequence => (0..layout.dp).map(|r| r..r + 1).collect(),
-        Scope::Pool => placed.pools.clone(),
-        Scope::Wave => std::iter::once(0..layout.dp).collect(),
-    };
+    let domains = domains(system.planner().scope(), &placed, layout.dp);
     let range = domains.get(args.pool).cloned().ok_or_else(|| {
         Failure::usage(format!("--pool {}: the wave has domains 0 to {}", args.pool, domains.len() - 1))
     })?;

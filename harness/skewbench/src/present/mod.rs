@@ -8,6 +8,6 @@ mod values;
 
 pub use figures::figure;
 pub use site::{Rendering, render};
-pub use summary::{print_summary, summary_rows, write_summary};
+pub use summary::{print_summary, quote, summary_rows, write_summary};
 pub use training::step_times;
 pub use values::{Loaded, NO_TRANSFERS, NOT_COMPUTED, Value, evaluate, linear_name};
