@@ -54,7 +54,7 @@ fn planners(c: &mut Criterion) {
     let nodes: Vec<u32> = (0..16).map(|rank| rank / 8).collect();
     let mut bench = c.benchmark_group(format!("plan of {} documents, CP = 16", sequence.documents().len()));
     let sequences = [&sequence];
-    let domain = Domain { sequences: &sequences, cp: 16, shape, nodes: &nodes, cost: &COST };
+    let domain = Domain { sequences: &sequences, cp: 16, shape, nodes: &nodes, cost: &COST, time_factors: &[] };
     for (name, shard, limit) in [
         ("ulysses", None, "30 us"),
         ("ring-zigzag", Some("document"), "2 ms"),

@@ -56,7 +56,7 @@ fn pools(mut windows: Vec<PackedSequence>, pool: usize) -> Vec<Vec<PackedSequenc
 fn plan(libra: &Libra, pool: &[PackedSequence], cp: u32) -> Plan {
     let sequences: Vec<&PackedSequence> = pool.iter().collect();
     let nodes: Vec<u32> = (0..sequences.len() as u32 * cp).map(|rank| rank / 8).collect();
-    let domain = Domain { sequences: &sequences, cp, shape: SHAPE, nodes: &nodes, cost: &COST };
+    let domain = Domain { sequences: &sequences, cp, shape: SHAPE, nodes: &nodes, cost: &COST, time_factors: &[] };
     libra.plan(&domain).expect("the bench's domains can be planned")
 }
 

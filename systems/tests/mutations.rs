@@ -35,7 +35,7 @@ fn planned(name: &str, options: Value, documents: &[&[u32]], cp: u32, shape: Att
     let sequences: Vec<_> = documents[..count].iter().map(|d| PackedSequence::new(d.iter().copied())).collect();
     let sequences: Vec<_> = sequences.iter().collect();
     let nodes = vec![0; count * cp as usize];
-    planner.plan(&Domain { sequences: &sequences, cp, shape, nodes: &nodes, cost: &COST }).unwrap()
+    planner.plan(&Domain { sequences: &sequences, cp, shape, nodes: &nodes, cost: &COST, time_factors: &[] }).unwrap()
 }
 
 /// Small plans of all planners and of the hard cases.

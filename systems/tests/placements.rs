@@ -1,7 +1,7 @@
 //! Theorems about placements.
 
 use proptest::prelude::*;
-use skewbench_plan::{Layout, PackedSequence, PlaceContext, Step};
+use skewbench_plan::{AttentionShape, FlopsCost, Layout, PackedSequence, PlaceContext, Step};
 use skewbench_systems::balance::{Loads, StepBalance};
 use skewbench_systems::placements::{Deal, Grouping, Measure, Pooled, equal_capacities, exact_cardinality_lpt, group};
 use skewbench_systems::registry::{PLACEMENTS, system};
@@ -104,7 +104,7 @@ proptest! {
     fn dealing_sorted_pools_waits_least(lengths in lengths(), dp in 1u32..6, waves in 1usize..6, pool in 1u32..4) {
         prop_assume!(dp % pool.min(dp) == 0);
         let step = step(&lengths, dp as usize * waves);
-        let context = PlaceContext { layout: Layout::dp_cp(dp, 1), pool, seed: 1 };
+        let context = context(Layout::dp_cp(dp, 1), pool, 1);
         let wave_r = |deal| {
             let pooled = Pooled { grouping: Grouping::Vrsp, measure: Measure::Pairs, deal };
             let placed = skewbench_plan::Placement::placer(&pooled).place(&step, &context).unwrap();
@@ -118,7 +118,7 @@ proptest! {
         lengths in lengths(), dp in 1u32..9, waves in 1usize..5, pool in 1u32..10, seed: u64,
     ) {
         let step = step(&lengths, dp as usize * waves);
-        let context = PlaceContext { layout: Layout::dp_cp(dp, 2), pool, seed };
+        let context = context(Layout::dp_cp(dp, 2), pool, seed);
         for entry in PLACEMENTS {
             let system = system(&format!("ulysses+{}", entry.name), &serde_json::Map::new()).unwrap();
             prop_assert_eq!(system.placement().name(), entry.name);
@@ -143,6 +143,12 @@ fn lengths() -> impl Strategy<Value = Vec<u32>> {
     prop::collection::vec(prop_oneof![Just(1u32), 1u32..50, 1u32..100_000], 1..40)
 }
 
+const COST: FlopsCost = FlopsCost { flops_per_s: 6e14, bytes_per_s: 5e10 };
+
+fn context(layout: Layout, pool: u32, seed: u64) -> PlaceContext<'static> {
+    PlaceContext { layout, pool, seed, shape: AttentionShape { q_heads: 8, kv_heads: 2, head_dim: 64 }, cost: &COST }
+}
+
 /// `gbs` sequences of one to three of the lengths.
 fn step(lengths: &[u32], gbs: usize) -> Step {
     let document = |i: usize| lengths[i % lengths.len()];
@@ -153,7 +159,7 @@ fn step(lengths: &[u32], gbs: usize) -> Step {
 #[test]
 fn sorted_runs_the_heaviest_sequences_together() {
     let step = step(&[5, 900, 17, 3000, 40, 1, 77, 12_000], 8);
-    let context = PlaceContext { layout: Layout::dp_cp(2, 1), pool: 8, seed: 0 };
+    let context = context(Layout::dp_cp(2, 1), 8, 0);
     let system = system("ulysses+sorted", &serde_json::Map::new()).unwrap();
     let placed = system.placement().placer().place(&step, &context).unwrap();
     let order: Vec<u64> =
@@ -163,12 +169,11 @@ fn sorted_runs_the_heaviest_sequences_together() {
 
 #[test]
 fn steps_that_do_not_fit_are_refused() {
-    let context = |dp| PlaceContext { layout: Layout::dp_cp(dp, 1), pool: 8, seed: 0 };
     for name in PLACEMENTS.iter().map(|p| p.name) {
         let system = system(&format!("ulysses+{name}"), &serde_json::Map::new()).unwrap();
         let mut placer = system.placement().placer();
         for (gbs, dp) in [(8, 3), (0, 1), (8, 0), (4, 8)] {
-            let error = placer.place(&step(&[9], gbs), &context(dp)).unwrap_err().to_string();
+            let error = placer.place(&step(&[9], gbs), &context(Layout::dp_cp(dp, 1), 8, 0)).unwrap_err().to_string();
             assert!(error.contains(&format!("gbs = {gbs}")), "{error}");
         }
     }
@@ -181,6 +186,7 @@ fn balance_of_a_small_step() {
         waves: [vec![0, 1, 2], vec![3, 4, 5]].map(|sequences| skewbench_plan::Wave { sequences }).to_vec(),
         pools: vec![0..2, 2..3],
         preserved: true,
+        late: Vec::new(),
         delayed_tokens: 0,
     };
     let work = [6, 2, 1, 4, 4, 7];

@@ -16,7 +16,7 @@ fn plan(
 ) -> Result<Plan, SystemError> {
     let sequences: Vec<&PackedSequence> = sequences.iter().collect();
     let nodes: Vec<u32> = (0..sequences.len() as u32 * cp).map(|rank| rank / 8).collect();
-    planner.plan(&Domain { sequences: &sequences, cp, shape, nodes: &nodes, cost: &COST })
+    planner.plan(&Domain { sequences: &sequences, cp, shape, nodes: &nodes, cost: &COST, time_factors: &[] })
 }
 
 fn options(value: Value) -> Map<String, Value> {

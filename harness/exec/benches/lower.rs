@@ -38,7 +38,7 @@ fn windows(count: usize, window: u32) -> Vec<PackedSequence> {
 fn plan(planner: &dyn Planner, sequences: &[PackedSequence], cp: u32) -> Plan {
     let sequences: Vec<&PackedSequence> = sequences.iter().collect();
     let nodes: Vec<u32> = (0..sequences.len() as u32 * cp).map(|rank| rank / 8).collect();
-    let domain = Domain { sequences: &sequences, cp, shape: SHAPE, nodes: &nodes, cost: &COST };
+    let domain = Domain { sequences: &sequences, cp, shape: SHAPE, nodes: &nodes, cost: &COST, time_factors: &[] };
     planner.plan(&domain).expect("the bench's domains can be planned")
 }
 

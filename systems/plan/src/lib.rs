@@ -32,4 +32,4 @@ pub use plan::{
 pub use rows::Rows;
 pub use slabs::{Provider, RankSlabs, Run, Slab};
 pub use step::{PackedSequence, Step};
-pub use system::{Domain, PlaceContext, PlacedStep, Placement, Placer, Planner, Scope, Wave};
+pub use system::{Domain, LateDocument, PlaceContext, PlacedStep, Placement, Placer, Planner, Scope, Wave};

@@ -3,17 +3,21 @@ use std::ops::Range;
 use crate::{AttentionShape, Cost, Layout, PackedSequence, Plan, Step, SystemError};
 
 /// What a placement may know beside the step.
-#[derive(Clone, Copy, Debug)]
-pub struct PlaceContext {
+#[derive(Clone, Copy)]
+pub struct PlaceContext<'a> {
     /// The job's layout.
     pub layout: Layout,
     /// Sequences of a pool, P; cut to DP where DP < P.
     pub pool: u32,
     /// Seed of the placement's own stream for this step.
     pub seed: u64,
+    /// Heads of one tensor-parallel shard.
+    pub shape: AttentionShape,
+    /// Predicted times.
+    pub cost: &'a dyn Cost,
 }
 
-impl PlaceContext {
+impl PlaceContext<'_> {
     /// Data-parallel ranks of every pool of a wave: P at a time, the last pool smaller where P does not divide DP.
     pub fn pools(&self) -> Vec<Range<u32>> {
         let dp = self.layout.dp;
@@ -40,8 +44,19 @@ pub struct PlacedStep {
     pub pools: Vec<Range<u32>>,
     /// True when the multiset of the step's documents is what the data loader delivered.
     pub preserved: bool,
-    /// Tokens that were put off to a later step.
+    /// Documents of earlier steps that run in this one.
+    pub late: Vec<LateDocument>,
+    /// Tokens that wait for a later step once this one is placed.
     pub delayed_tokens: u64,
+}
+
+/// A document that runs in a later step than the one it was delivered in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LateDocument {
+    /// Its length.
+    pub tokens: u32,
+    /// How many steps later.
+    pub steps: u32,
 }
 
 /// Deals the sequences of steps to ranks. May keep state between steps.
@@ -50,7 +65,16 @@ pub trait Placer: Send {
     ///
     /// # Errors
     /// When the step does not fit the layout.
-    fn place(&mut self, step: &Step, context: &PlaceContext) -> Result<PlacedStep, SystemError>;
+    fn place(&mut self, step: &Step, context: &PlaceContext<'_>) -> Result<PlacedStep, SystemError>;
+
+    /// Steps that run what is still held back once the data has ended; none for placements that hold nothing back.
+    ///
+    /// # Errors
+    /// When what is held back does not fit the layout.
+    fn finish(&mut self, context: &PlaceContext<'_>) -> Result<Vec<PlacedStep>, SystemError> {
+        let _ = context;
+        Ok(Vec::new())
+    }
 }
 
 /// A placement algorithm.
@@ -93,6 +117,8 @@ pub struct Domain<'a> {
     pub nodes: &'a [u32],
     /// Predicted times.
     pub cost: &'a dyn Cost,
+    /// Time of every rank's card over the nominal time; empty when all cards are nominal or their speeds are not known.
+    pub time_factors: &'a [f64],
 }
 
 impl Domain<'_> {
@@ -115,4 +141,11 @@ pub trait Planner: Send + Sync {
     /// # Errors
     /// When an option does not suit the domain.
     fn plan(&self, domain: &Domain<'_>) -> Result<Plan, SystemError>;
+
+    /// Pairs x query heads that no rank of [`plan`](Self::plan)'s result exceeds in a pass: the balance that the planner
+    /// promises, worked out from the documents and not from the plan.
+    ///
+    /// # Errors
+    /// When the planner cannot plan the domain.
+    fn load_bound(&self, domain: &Domain<'_>) -> Result<u64, SystemError>;
 }

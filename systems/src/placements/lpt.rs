@@ -38,7 +38,7 @@ impl Placement for Lpt {
 }
 
 impl Placer for Lpt {
-    fn place(&mut self, step: &Step, context: &PlaceContext) -> Result<PlacedStep, SystemError> {
+    fn place(&mut self, step: &Step, context: &PlaceContext<'_>) -> Result<PlacedStep, SystemError> {
         let waves = waves_of(step, context)?;
         let work = self.measure.of_all(&step.sequences);
         let ranks = exact_cardinality_lpt(&work, &vec![waves as u32; context.layout.dp as usize]);

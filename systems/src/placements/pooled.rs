@@ -24,7 +24,7 @@ impl Placement for Pooled {
 }
 
 impl Placer for Pooled {
-    fn place(&mut self, step: &Step, context: &PlaceContext) -> Result<PlacedStep, SystemError> {
+    fn place(&mut self, step: &Step, context: &PlaceContext<'_>) -> Result<PlacedStep, SystemError> {
         let waves = waves_of(step, context)?;
         let pools = context.pools();
         let work = self.measure.of_all(&step.sequences);
@@ -35,7 +35,7 @@ impl Placer for Pooled {
 }
 
 /// Number of waves of a step.
-pub(crate) fn waves_of(step: &Step, context: &PlaceContext) -> Result<usize, SystemError> {
+pub(crate) fn waves_of(step: &Step, context: &PlaceContext<'_>) -> Result<usize, SystemError> {
     let (gbs, dp) = (step.sequences.len(), context.layout.dp as usize);
     if dp == 0 || gbs == 0 || !gbs.is_multiple_of(dp) {
         let what = format!("gbs = {gbs} sequences cannot be dealt to dp = {dp} ranks; choose dp that divides gbs");
@@ -45,12 +45,13 @@ pub(crate) fn waves_of(step: &Step, context: &PlaceContext) -> Result<usize, Sys
 }
 
 /// A placed step that only reorders the sequences of `step`.
-pub(crate) fn placed(step: &Step, context: &PlaceContext, waves: Vec<Vec<u32>>) -> PlacedStep {
+pub(crate) fn placed(step: &Step, context: &PlaceContext<'_>, waves: Vec<Vec<u32>>) -> PlacedStep {
     PlacedStep {
         sequences: step.sequences.clone(),
         waves: waves.into_iter().map(|sequences| Wave { sequences }).collect(),
         pools: context.pools(),
         preserved: true,
+        late: Vec::new(),
         delayed_tokens: 0,
     }
 }

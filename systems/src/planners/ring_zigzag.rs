@@ -83,4 +83,17 @@ impl Planner for RingZigzag {
         let shards = Shards::new(&group, self.options.shard);
         Ok(build(group, shards))
     }
+
+    /// The rank whose rows see the most keys.
+    fn load_bound(&self, domain: &Domain<'_>) -> Result<u64, SystemError> {
+        let group = CpGroup::of(domain, ENTRY.name)?;
+        let shards = Shards::new(&group, self.options.shard);
+        let starts = |document: u32| group.bounds[document as usize];
+        let seen = |held: &[shards::Held]| -> u64 {
+            let ranges = held.iter().flat_map(|h| h.ranges().map(|(_, range)| (starts(h.document), range)));
+            ranges.map(|(start, (from, to))| skewbench_plan::row_pairs(from - start, to - start)).sum()
+        };
+        let most = shards.held.iter().map(|held| seen(held)).max().unwrap_or(0);
+        Ok(most * u64::from(group.shape.q_heads))
+    }
 }

@@ -75,6 +75,13 @@ impl Planner for Ulysses {
         }
         Ok(Layouts::new(&group).plan(group))
     }
+
+    /// The most query heads that a rank gets.
+    fn load_bound(&self, domain: &Domain<'_>) -> Result<u64, SystemError> {
+        let group = CpGroup::of(domain, ENTRY.name)?;
+        let heads = u64::from(group.shape.q_heads).div_ceil(u64::from(group.cp));
+        Ok(domain.sequences.iter().map(|s| s.pairs()).sum::<u64>() * heads)
+    }
 }
 
 /// Who holds what in the two layouts between which the all-to-alls go.

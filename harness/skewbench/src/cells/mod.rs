@@ -13,7 +13,7 @@ pub use kernels::KERNELS_TABLE;
 pub use resources::{Resources, workload_failure};
 pub use samples::{RANKS_TABLE, WAVES_TABLE, WaveRows};
 pub use spec::{BalanceCell, CellSpec, KernelsCell, MachineKey, WavesCell, WorkloadKey};
-pub use steps::StepSource;
+pub use steps::{StepSource, step_seed};
 pub use waves::{Prepared, domains, prepare};
 
 use skewbench_store::Table;

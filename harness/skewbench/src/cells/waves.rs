@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rayon::prelude::*;
 use skewbench_exec::lower;
 use skewbench_plan::check::{Limits, check_facts, locate};
-use skewbench_plan::{Cost, Domain, Facts, Layout, PackedSequence, Pass, PlaceContext, PlacedStep, Plan, Scope, Step};
+use skewbench_plan::{
+    AttentionShape, Domain, Facts, Layout, PackedSequence, Pass, PlaceContext, PlacedStep, Plan, Scope, Step,
+};
 use skewbench_sim::profile::Bandwidth;
 use skewbench_sim::{Machine, Overrides, Pricing, Runs, WaveTimes, simulate};
 use skewbench_systems::registry::{self, System};
@@ -142,8 +144,23 @@ impl<'a> Bench<'a> {
         Ok(Self { cell, system, machines: Machines { nominal, band }, time_factors, memo: &resources.memo, memo_base })
     }
 
-    fn context(&self, step: &Step) -> PlaceContext {
-        PlaceContext { layout: self.cell.layout, pool: self.system.pool(), seed: step_seed(self.cell.seed, step.index) }
+    fn context(&self, step: &Step) -> PlaceContext<'_> {
+        PlaceContext {
+            layout: self.cell.layout,
+            pool: self.system.pool(),
+            seed: step_seed(self.cell.seed, step.index),
+            shape: self.shape(),
+            cost: &*self.machines.nominal,
+        }
+    }
+
+    /// Heads of one tensor-parallel shard.
+    fn shape(&self) -> AttentionShape {
+        AttentionShape {
+            q_heads: self.cell.shape.q_heads / self.cell.layout.tp as u16,
+            kv_heads: self.cell.shape.kv_heads / self.cell.layout.tp as u16,
+            ..self.cell.shape
+        }
     }
 
     fn step(&self, index: u32, placed: &PlacedStep) -> Result<StepRows, Failure> {
@@ -221,13 +238,10 @@ impl<'a> Bench<'a> {
         let domain = Domain {
             sequences,
             cp: self.cell.layout.cp,
-            shape: skewbench_plan::AttentionShape {
-                q_heads: self.cell.shape.q_heads / self.cell.layout.tp as u16,
-                kv_heads: self.cell.shape.kv_heads / self.cell.layout.tp as u16,
-                ..self.cell.shape
-            },
+            shape: self.shape(),
             nodes: &nodes,
-            cost: &*self.machines.nominal as &dyn Cost,
+            cost: &*self.machines.nominal,
+            time_factors: &[],
         };
         let limits = Limits { memory_bytes: self.cell.memory_limit_bytes };
         let machine = |pricing: &Arc<Pricing>| Machine {

@@ -8,7 +8,7 @@ use skewbench_sim::{Machine, PassTimes, Runs, TraceEvent, simulate};
 use skewbench_systems::registry;
 
 use super::output;
-use crate::cells::{Prepared, Resources, domains, prepare};
+use crate::cells::{Prepared, Resources, domains, prepare, step_seed};
 use crate::cli::{Format, PlanArgs, PlanFormat};
 use crate::experiment::WorkloadFile;
 use crate::failure::Failure;
@@ -37,7 +37,14 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
     let per_chunk = u64::from(source.steps_per_chunk());
     let chunk = source.chunk(args.step / per_chunk);
     let step: &Step = &chunk[(args.step % per_chunk) as usize];
-    let context = PlaceContext { layout, pool: system.pool(), seed: args.seed };
+    let pricing = resources.pricing(&machine)?.clone();
+    let context = PlaceContext {
+        layout,
+        pool: system.pool(),
+        seed: step_seed(args.seed, step.index),
+        shape: model.shape(layout.tp),
+        cost: &*pricing,
+    };
     let placed = system.placement().placer().place(step, &context).map_err(Failure::config)?;
     let wave = placed.waves.get(args.wave).ok_or_else(|| {
         Failure::usage(format!("--wave {}: the step has waves 0 to {}", args.wave, placed.waves.len() - 1))
@@ -51,9 +58,14 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
         .map(|s| &placed.sequences[*s as usize])
         .collect();
     let nodes: Vec<u32> = range.clone().flat_map(|dp| (0..layout.cp).map(move |cp| layout.node(dp, cp))).collect();
-    let pricing = resources.pricing(&machine)?.clone();
-    let domain =
-        Domain { sequences: &sequences, cp: layout.cp, shape: model.shape(layout.tp), nodes: &nodes, cost: &*pricing };
+    let domain = Domain {
+        sequences: &sequences,
+        cp: layout.cp,
+        shape: model.shape(layout.tp),
+        nodes: &nodes,
+        cost: &*pricing,
+        time_factors: &[],
+    };
     let made = prepare(&system, &domain, true, &Limits::default())?;
     if args.format == PlanFormat::Json {
         return output::line(serde_json::to_string(&made.plan).map_err(Failure::internal)?);

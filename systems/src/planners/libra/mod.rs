@@ -109,6 +109,22 @@ impl Planner for Libra {
             },
         })
     }
+
+    /// The greedy placer's guarantee: the target (1 + tau) x mean, or a worker that was below the mean and took one tile.
+    fn load_bound(&self, domain: &Domain<'_>) -> Result<u64, SystemError> {
+        let ranks = check_domain(domain)?;
+        let longest = domain.sequences.iter().map(|s| s.tokens()).max().unwrap_or(0);
+        let block = self.options.block_tokens(longest);
+        let cut = HeadCut::new(domain.shape, self.options.head_shards, 1);
+        check_tiles(domain.sequences, block, cut.shards.len() as u64)?;
+        let grid = Grid::new(domain.sequences, domain.cp, block);
+        let widest = cut.shards.iter().map(|shard| u64::from(shard.len())).max().unwrap_or(0);
+        let largest = grid.blocks.iter().map(|block| block.pairs).max().unwrap_or(0) * widest;
+        let total: u64 = domain.sequences.iter().map(|s| s.pairs()).sum::<u64>() * u64::from(domain.shape.q_heads);
+        let mean = total.div_ceil(u64::from(ranks));
+        let target = (mean as f64 * (1.0 + self.options.tau)) as u64 + 1;
+        Ok(target.max(mean + largest))
+    }
 }
 
 /// Refuses grids whose tiles cannot be numbered. A worker cuts a document's part of a block into three tiles at most.

@@ -18,7 +18,14 @@ fn try_plan(
 ) -> Result<Plan, SystemError> {
     let sequences: Vec<&PackedSequence> = pool.iter().collect();
     let nodes = vec![0; pool.len() * cp as usize];
-    Libra::new(options)?.plan(&Domain { sequences: &sequences, cp, shape, nodes: &nodes, cost: &COST })
+    Libra::new(options)?.plan(&Domain {
+        sequences: &sequences,
+        cp,
+        shape,
+        nodes: &nodes,
+        cost: &COST,
+        time_factors: &[],
+    })
 }
 
 fn plan(options: LibraOptions, pool: &[PackedSequence], cp: u32, shape: AttentionShape) -> Plan {
