@@ -33,7 +33,8 @@ fn run(system: &System, pricing: &Arc<Pricing>, sequences: &[PackedSequence], cp
     let sequences: Vec<&PackedSequence> = sequences.iter().collect();
     let nodes: Vec<u32> = (0..sequences.len() as u32 * cp).map(|rank| rank / 8).collect();
     let domain = Domain { sequences: &sequences, cp, shape: SHAPE, nodes: &nodes, cost: &**pricing, time_factors: &[] };
-    let made = prepare(system, &domain, true, &Limits::default()).expect("the bench's domains can be planned");
+    let made = prepare(system, &domain, true, &Limits::default(), &skewbench::cells::Clock::default())
+        .expect("the bench's domains can be planned");
     let machine = Machine::new(pricing.clone(), nodes);
     simulate(&made.program, &machine, Runs::ALL).expect("lowered programs can be simulated").wave_ps()
 }

@@ -143,14 +143,20 @@ pub fn execute(
         outcome.computed += 1;
         let started = Instant::now();
         let result = match stored(&jobs, &id)? {
-            Some(tables) => Ok(tables),
-            None => cells::compute(cell, resources)
-                .map(|tables| tables.into_iter().map(|(kind, table)| (kind.to_owned(), table)).collect()),
+            Some(tables) => Ok((tables, Timings::new())),
+            None => cells::compute(cell, resources).map(|computed| {
+                let named = computed.tables.into_iter().map(|(kind, table)| (kind.to_owned(), table));
+                (named.collect::<Named>(), computed.timings)
+            }),
         };
         if let Some(stop) = result.as_ref().err().filter(|failure| failure.exit == Exit::Interrupted) {
             return Err(stop.clone());
         }
-        let timings: Timings = [("cell_s".to_owned(), started.elapsed().as_secs_f64())].into();
+        let (result, mut timings) = match result {
+            Ok((tables, timings)) => (Ok(tables), timings),
+            Err(failure) => (Err(failure), Timings::new()),
+        };
+        timings.insert("cell_s".to_owned(), started.elapsed().as_secs_f64());
         store(&waiting, &id, result, &timings)?;
         progress.advance(1, &name);
     }

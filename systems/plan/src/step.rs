@@ -51,3 +51,10 @@ pub struct Step {
     /// The packed sequences in the order in which the data loader delivers them.
     pub sequences: Vec<PackedSequence>,
 }
+
+impl Step {
+    /// Tokens of all sequences.
+    pub fn tokens(&self) -> u64 {
+        self.sequences.iter().map(PackedSequence::tokens).sum()
+    }
+}

@@ -14,13 +14,15 @@ pub enum Wait {
     PerStep,
 }
 
-/// Attention of one layer in one wave, by data-parallel rank (all ranks of a pool have their pool's time), in picoseconds.
+/// One wave by data-parallel rank: attention of one layer (all ranks of a pool have their pool's time) and tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WaveAttention {
-    /// Forward.
+    /// Forward, in picoseconds.
     pub forward_ps: Vec<u64>,
-    /// Backward.
+    /// Backward, in picoseconds.
     pub backward_ps: Vec<u64>,
+    /// Tokens of the rank's packed sequence.
+    pub tokens: Vec<u64>,
 }
 
 /// What a step's time depends on.
@@ -30,8 +32,6 @@ pub struct StepInput<'a> {
     pub model: &'a Model,
     /// Layout of the job.
     pub layout: Layout,
-    /// Tokens of a packed sequence.
-    pub window: u32,
     /// Attention of every wave (micro-batch) of the step.
     pub waves: &'a [WaveAttention],
     /// Unmasked pairs of all sequences of the step, of one head and layer.
@@ -71,6 +71,8 @@ pub enum StepError {
 pub struct StepTime {
     /// Seconds.
     pub seconds: f64,
+    /// Tokens.
+    pub tokens: f64,
     /// Tokens a second and card.
     pub tokens_per_card_per_s: f64,
     /// Model FLOPs over time times the datasheet's peak. The backward counts twice the forward: what kernels compute again is no model FLOP.
@@ -98,19 +100,21 @@ impl StepInput<'_> {
         for wave in self.waves {
             check("forward times of a wave", wave.forward_ps.len(), dp)?;
             check("backward times of a wave", wave.backward_ps.len(), dp)?;
+            check("token counts of a wave", wave.tokens.len(), dp)?;
         }
         let pipelines = match self.wait {
-            Wait::PerMicroBatch => vec![self.pipeline(|times| times.iter().copied().max().unwrap_or(0))],
-            Wait::PerStep => (0..dp as usize).map(|rank| self.pipeline(|times| times[rank])).collect(),
+            Wait::PerMicroBatch => vec![self.pipeline(0..dp as usize)],
+            Wait::PerStep => (0..dp as usize).map(|rank| self.pipeline(rank..rank + 1)).collect(),
         };
         let slowest = pipelines.iter().enumerate().max_by_key(|(i, times)| (times.makespan_ps, std::cmp::Reverse(*i)));
         let (rank, times) = slowest.filter(|(_, times)| times.makespan_ps > 0).ok_or(StepError::Empty)?;
         let seconds = times.makespan_ps.saturating_add(self.gradient_ps) as f64 / 1e12;
-        let tokens = self.waves.len() as f64 * f64::from(dp) * f64::from(self.window);
+        let tokens = self.waves.iter().flat_map(|w| &w.tokens).sum::<u64>() as f64;
         let cards = self.layout.cards() as f64;
         let peak = profile.card.bf16_flops_per_s;
         Ok(StepTime {
             seconds,
+            tokens,
             tokens_per_card_per_s: tokens / seconds / cards,
             mfu: self.model_flops(tokens) / (seconds * cards * peak),
             bubble_share: times.bubble_share(),
@@ -126,23 +130,27 @@ impl StepInput<'_> {
         3.0 * (attention + tokens * (layers * model.layer_flops_per_token() + model.head_flops_per_token()))
     }
 
-    fn pipeline(&self, of: impl Fn(&[u64]) -> u64) -> PipelineTimes {
-        let tokens = f64::from(self.window) / f64::from(self.layout.cp.max(1));
+    /// The pipeline of data-parallel ranks that wait for each other at every micro-batch.
+    fn pipeline(&self, ranks: std::ops::Range<usize>) -> PipelineTimes {
+        let cp = f64::from(self.layout.cp.max(1));
         let (mut forward, mut backward) = (Vec::new(), Vec::new());
         for (stage, linear) in self.linear.iter().enumerate() {
             let layers = u64::from(layers_of_stage(self.model.layers, stage as u32, self.layout.pp));
             let again = u64::from(self.recompute.repeats_attention());
-            let times = |wave: &WaveAttention| (of(&wave.forward_ps), of(&wave.backward_ps));
-            let linear_forward = (tokens * linear.forward_ps_per_token) as u64;
-            let linear_backward = (tokens * linear.backward_ps_per_token) as u64;
-            forward.push(
-                self.waves.iter().map(|w| layers.saturating_mul(times(w).0).saturating_add(linear_forward)).collect(),
-            );
-            let both = |w: &WaveAttention| {
-                let (f, b) = times(w);
-                layers.saturating_mul(b.saturating_add(again.saturating_mul(f))).saturating_add(linear_backward)
+            let slowest = |of: &dyn Fn(&WaveAttention, usize) -> (u64, f64)| -> Vec<u64> {
+                let rank_ps = |wave: &WaveAttention, rank: usize| {
+                    let (attention_ps, linear_ps_per_token) = of(wave, rank);
+                    let linear_ps = wave.tokens[rank] as f64 / cp * linear_ps_per_token;
+                    layers.saturating_mul(attention_ps).saturating_add(linear_ps as u64)
+                };
+                let wave_ps = |wave| ranks.clone().map(|rank| rank_ps(wave, rank)).max().unwrap_or(0);
+                self.waves.iter().map(wave_ps).collect()
             };
-            backward.push(self.waves.iter().map(both).collect());
+            forward.push(slowest(&|wave, rank| (wave.forward_ps[rank], linear.forward_ps_per_token)));
+            backward.push(slowest(&|wave, rank| {
+                let repeated = again.saturating_mul(wave.forward_ps[rank]);
+                (wave.backward_ps[rank].saturating_add(repeated), linear.backward_ps_per_token)
+            }));
         }
         one_f_one_b(&forward, &backward, self.hop_ps)
     }

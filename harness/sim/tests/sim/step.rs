@@ -15,7 +15,11 @@ fn waves() -> Vec<WaveAttention> {
     (0..8)
         .map(|wave| {
             let forward_ps: Vec<u64> = (0..4u64).map(|rank| 1_000_000_000 * (1 + (wave + 3 * rank) % 5)).collect();
-            WaveAttention { backward_ps: forward_ps.iter().map(|ps| ps * 5 / 2).collect(), forward_ps }
+            WaveAttention {
+                backward_ps: forward_ps.iter().map(|ps| ps * 5 / 2).collect(),
+                forward_ps,
+                tokens: vec![u64::from(WINDOW); 4],
+            }
         })
         .collect()
 }
@@ -30,7 +34,6 @@ fn input<'a>(
     StepInput {
         model,
         layout: Layout { pp, ..Layout::dp_cp(4, 8) },
-        window: WINDOW,
         waves,
         pairs: 1 << 34,
         linear,

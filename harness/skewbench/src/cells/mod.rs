@@ -1,7 +1,9 @@
 //! Cells: the unit that is computed once, stored under the hash of its inputs, and never computed again.
 
 mod balance;
+mod clock;
 mod kernels;
+mod prepare;
 mod resources;
 mod samples;
 mod spec;
@@ -9,28 +11,39 @@ mod steps;
 mod waves;
 
 pub use balance::{BALANCE_TABLE, WINDOWS_TABLE};
+pub use clock::Clock;
 pub use kernels::KERNELS_TABLE;
+pub use prepare::{Prepared, domains, prepare};
 pub use resources::{Resources, workload_failure};
-pub use samples::{RANKS_TABLE, WAVES_TABLE, WaveRows};
+pub use samples::{RANKS_TABLE, STEPS_TABLE, WAVES_TABLE, WaveRows};
 pub use spec::{BalanceCell, CellSpec, KernelsCell, MachineKey, WavesCell, WorkloadKey};
 pub use steps::{StepSource, step_seed};
-pub use waves::{Prepared, domains, prepare};
 
-use skewbench_store::Table;
+use skewbench_store::{Table, Timings};
 
 use crate::failure::Failure;
 
 /// Tables of one finished cell, by kind.
 pub type CellTables = Vec<(&'static str, Table)>;
 
+/// A finished cell.
+#[derive(Clone, Debug)]
+pub struct Computed {
+    /// Its tables.
+    pub tables: CellTables,
+    /// Wall-clock seconds by phase, summed over threads.
+    pub timings: Timings,
+}
+
 /// Computes a cell. The same cell gives the same tables on any machine with any number of threads.
 ///
 /// # Errors
 /// What keeps the system from placing, planning, checking or lowering one of the steps.
-pub fn compute(cell: &CellSpec, resources: &Resources) -> Result<CellTables, Failure> {
+pub fn compute(cell: &CellSpec, resources: &Resources) -> Result<Computed, Failure> {
+    let untimed = |tables| Computed { tables, timings: Timings::new() };
     match cell {
-        CellSpec::Balance(cell) => balance::compute(cell, resources),
+        CellSpec::Balance(cell) => balance::compute(cell, resources).map(untimed),
         CellSpec::Waves(cell) => waves::compute(cell, resources),
-        CellSpec::Kernels(cell) => kernels::compute(cell, resources),
+        CellSpec::Kernels(cell) => kernels::compute(cell, resources).map(untimed),
     }
 }

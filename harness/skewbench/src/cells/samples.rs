@@ -1,7 +1,10 @@
+use skewbench_plan::PlacedStep;
 use skewbench_store::{Column, StoreError, Table};
 
 /// One row a step, wave and data-parallel rank.
 pub const WAVES_TABLE: &str = "samples";
+/// One row a step.
+pub const STEPS_TABLE: &str = "steps";
 /// One row a wave and rank of the first step.
 pub const RANKS_TABLE: &str = "ranks";
 
@@ -18,6 +21,8 @@ pub struct WaveRow {
     pub dp_rank: u32,
     /// Unmasked pairs of the sequence that the placement gave it.
     pub pairs: u64,
+    /// Its tokens.
+    pub tokens: u64,
     /// End of the forward of the slowest rank of the group's domain: ranks that exchange work wait for each other.
     pub forward_ps: u64,
     /// The same of the backward.
@@ -75,7 +80,7 @@ macro_rules! wave_columns {
 }
 
 wave_columns! {
-    step: U32, wave: U32, pool: U32, dp_rank: U32, pairs: U64,
+    step: U32, wave: U32, pool: U32, dp_rank: U32, pairs: U64, tokens: U64,
     forward_ps: U64, backward_ps: U64, forward_compute_ps: U64, backward_compute_ps: U64,
     forward_transfer_ps: U64, backward_transfer_ps: U64, half_network_ps: U64, double_network_ps: U64,
     sent_intra_bytes: U64, sent_inter_bytes: U64,
@@ -115,5 +120,68 @@ pub fn rank_table(rows: &[RankRow]) -> Result<Table, StoreError> {
         ("launches_ps", Column::U64(rows.iter().map(|r| r.launches_ps).collect())),
         ("load_pairs", Column::U64(rows.iter().map(|r| r.load_pairs).collect())),
         ("sent_bytes", Column::U64(rows.iter().map(|r| r.sent_bytes).collect())),
+    ])
+}
+
+/// What the placement did with one step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepRow {
+    /// Step.
+    pub step: u32,
+    /// True for steps after the end of the data, which run what the placement still held back.
+    pub drain: bool,
+    /// Tokens that the data loader delivered.
+    pub delivered_tokens: u64,
+    /// Tokens that run in the step.
+    pub placed_tokens: u64,
+    /// Tokens that wait for a later step.
+    pub waiting_tokens: u64,
+    /// Documents of earlier steps that run in this one.
+    pub late_documents: u32,
+    /// Their tokens.
+    pub late_tokens: u64,
+    /// Sum over those documents of tokens x steps of delay.
+    pub late_token_steps: u64,
+    /// Longest delay among them, in steps.
+    pub late_steps_max: u32,
+    /// True when the step runs exactly the documents that were delivered in it.
+    pub preserved: bool,
+}
+
+impl StepRow {
+    /// The row of a placed step.
+    pub fn of(step: u32, drain: bool, delivered_tokens: u64, placed: &PlacedStep) -> Self {
+        let tokens = |s: &u32| placed.sequences.get(*s as usize).map_or(0, skewbench_plan::PackedSequence::tokens);
+        Self {
+            step,
+            drain,
+            delivered_tokens,
+            placed_tokens: placed.waves.iter().flat_map(|w| &w.sequences).map(tokens).sum(),
+            waiting_tokens: placed.delayed_tokens,
+            late_documents: placed.late.len() as u32,
+            late_tokens: placed.late.iter().map(|d| u64::from(d.tokens)).sum(),
+            late_token_steps: placed.late.iter().map(|d| u64::from(d.tokens) * u64::from(d.steps)).sum(),
+            late_steps_max: placed.late.iter().map(|d| d.steps).max().unwrap_or(0),
+            preserved: placed.preserved,
+        }
+    }
+}
+
+/// The step rows as a table.
+///
+/// # Errors
+/// Never for rows of one cell.
+pub fn step_table(rows: &[StepRow]) -> Result<Table, StoreError> {
+    Table::from_columns([
+        ("step", Column::U32(rows.iter().map(|r| r.step).collect())),
+        ("drain", Column::Bool(rows.iter().map(|r| r.drain).collect())),
+        ("delivered_tokens", Column::U64(rows.iter().map(|r| r.delivered_tokens).collect())),
+        ("placed_tokens", Column::U64(rows.iter().map(|r| r.placed_tokens).collect())),
+        ("waiting_tokens", Column::U64(rows.iter().map(|r| r.waiting_tokens).collect())),
+        ("late_documents", Column::U32(rows.iter().map(|r| r.late_documents).collect())),
+        ("late_tokens", Column::U64(rows.iter().map(|r| r.late_tokens).collect())),
+        ("late_token_steps", Column::U64(rows.iter().map(|r| r.late_token_steps).collect())),
+        ("late_steps_max", Column::U32(rows.iter().map(|r| r.late_steps_max).collect())),
+        ("preserved", Column::Bool(rows.iter().map(|r| r.preserved).collect())),
     ])
 }

@@ -2,18 +2,17 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon::prelude::*;
-use skewbench_exec::lower;
-use skewbench_plan::check::{Limits, check_facts, locate};
-use skewbench_plan::{
-    AttentionShape, Domain, Facts, Layout, PackedSequence, Pass, PlaceContext, PlacedStep, Plan, Scope, Step,
-};
+use skewbench_plan::check::Limits;
+use skewbench_plan::{AttentionShape, Domain, PackedSequence, Pass, PlaceContext, PlacedStep, Placer};
 use skewbench_sim::profile::Bandwidth;
 use skewbench_sim::{Machine, Overrides, Pricing, Runs, WaveTimes, simulate};
 use skewbench_systems::registry::{self, System};
 
-use super::samples::{RankRow, WaveRow, rank_table};
+use super::clock::{Clock, Phase};
+use super::prepare::{Prepared, domains, nodes, prepare};
+use super::samples::{RankRow, StepRow, WaveRow, rank_table, step_table};
 use super::steps::step_seed;
-use super::{CellTables, RANKS_TABLE, Resources, WAVES_TABLE, WaveRows, WavesCell};
+use super::{Computed, RANKS_TABLE, Resources, STEPS_TABLE, WAVES_TABLE, WaveRows, WavesCell};
 use crate::failure::Failure;
 use crate::scheduler::check_interrupted;
 
@@ -68,9 +67,10 @@ struct Bench<'a> {
     memo: &'a Memo,
     /// Everything but documents and nodes that a domain's run depends on.
     memo_base: blake3::Hasher,
+    clock: Clock,
 }
 
-pub(super) fn compute(cell: &WavesCell, resources: &Resources) -> Result<CellTables, Failure> {
+pub(super) fn compute(cell: &WavesCell, resources: &Resources) -> Result<Computed, Failure> {
     let bench = Bench::new(cell, resources)?;
     let source = resources.steps(&cell.workload, cell.gbs, cell.seed)?;
     let per_chunk = source.steps_per_chunk();
@@ -79,31 +79,41 @@ pub(super) fn compute(cell: &WavesCell, resources: &Resources) -> Result<CellTab
         chunk.get((index % per_chunk) as usize).cloned().ok_or_else(|| Failure::internal("a chunk without its steps"))
     };
     let placement = bench.system.placement();
-    let place = |placer: &mut dyn skewbench_plan::Placer, step: &Step| {
-        placer.place(step, &bench.context(step)).map_err(Failure::config)
+    let place = |placer: &mut dyn Placer, index: u32| {
+        let step = step(index)?;
+        let placed = bench.clock.time(Phase::Place, || placer.place(&step, &bench.context(step.index)));
+        Ok::<_, Failure>((step.tokens(), placed.map_err(Failure::config)?))
     };
     let steps: Vec<u32> = (0..cell.steps).collect();
     let rows: Vec<StepRows> = if placement.stateful() {
         // Placed in order by one placer, then run in parallel.
         let mut placer = placement.placer();
-        let placed = steps.iter().map(|i| place(&mut *placer, &step(*i)?)).collect::<Result<Vec<_>, Failure>>()?;
-        placed.par_iter().enumerate().map(|(i, p)| bench.step(i as u32, p)).collect::<Result<_, _>>()?
+        let mut placed = steps.iter().map(|i| place(&mut *placer, *i)).collect::<Result<Vec<_>, Failure>>()?;
+        let context = bench.context(u64::from(cell.steps));
+        placed.extend(placer.finish(&context).map_err(Failure::config)?.into_iter().map(|step| (0, step)));
+        let indexed = placed.par_iter().enumerate();
+        indexed.map(|(i, (delivered, p))| bench.step(i as u32, *delivered, p)).collect::<Result<_, _>>()?
     } else {
-        steps
-            .par_iter()
-            .map(|i| bench.step(*i, &place(&mut *placement.placer(), &step(*i)?)?))
-            .collect::<Result<_, _>>()?
+        let run = |i: &u32| {
+            let (delivered, placed) = place(&mut *placement.placer(), *i)?;
+            bench.step(*i, delivered, &placed)
+        };
+        steps.par_iter().map(run).collect::<Result<_, _>>()?
     };
     let ranks = rows.first().map(|r| r.ranks.clone()).unwrap_or_default();
+    let steps: Vec<StepRow> = rows.iter().map(|r| r.step).collect();
     let waves = WaveRows(rows.into_iter().flat_map(|r| r.rows).collect());
-    Ok(vec![
+    let tables = vec![
         (WAVES_TABLE, waves.table().map_err(Failure::internal)?),
+        (STEPS_TABLE, step_table(&steps).map_err(Failure::internal)?),
         (RANKS_TABLE, rank_table(&ranks).map_err(Failure::internal)?),
-    ])
+    ];
+    Ok(Computed { tables, timings: bench.clock.timings() })
 }
 
 #[derive(Default)]
 struct StepRows {
+    step: StepRow,
     rows: Vec<WaveRow>,
     ranks: Vec<RankRow>,
 }
@@ -141,14 +151,22 @@ impl<'a> Bench<'a> {
         let cards = (cell.layout.cards() / u64::from(cell.layout.pp)) as usize;
         let time_factors =
             if profile.card_speed.relative_sd > 0.0 { profile.card_time_factors(cards, cell.seed) } else { Vec::new() };
-        Ok(Self { cell, system, machines: Machines { nominal, band }, time_factors, memo: &resources.memo, memo_base })
+        Ok(Self {
+            cell,
+            system,
+            machines: Machines { nominal, band },
+            time_factors,
+            memo: &resources.memo,
+            memo_base,
+            clock: Clock::default(),
+        })
     }
 
-    fn context(&self, step: &Step) -> PlaceContext<'_> {
+    fn context(&self, step: u64) -> PlaceContext<'_> {
         PlaceContext {
             layout: self.cell.layout,
             pool: self.system.pool(),
-            seed: step_seed(self.cell.seed, step.index),
+            seed: step_seed(self.cell.seed, step),
             shape: self.shape(),
             cost: &*self.machines.nominal,
         }
@@ -163,8 +181,9 @@ impl<'a> Bench<'a> {
         }
     }
 
-    fn step(&self, index: u32, placed: &PlacedStep) -> Result<StepRows, Failure> {
-        let mut out = StepRows::default();
+    fn step(&self, index: u32, delivered: u64, placed: &PlacedStep) -> Result<StepRows, Failure> {
+        let step = StepRow::of(index, index >= self.cell.steps, delivered, placed);
+        let mut out = StepRows { step, ..StepRows::default() };
         let dp = self.cell.layout.dp;
         let domains = domains(self.system.planner().scope(), placed, dp);
         let tasks: Vec<(usize, &std::ops::Range<u32>)> =
@@ -235,30 +254,35 @@ impl<'a> Bench<'a> {
         nodes: Vec<u32>,
         with_band: bool,
     ) -> Result<DomainRun, Failure> {
+        let factors = self.factors(first, nodes.len());
         let domain = Domain {
             sequences,
             cp: self.cell.layout.cp,
             shape: self.shape(),
             nodes: &nodes,
             cost: &*self.machines.nominal,
-            time_factors: &[],
+            time_factors: &factors,
         };
         let limits = Limits { memory_bytes: self.cell.memory_limit_bytes };
         let machine = |pricing: &Arc<Pricing>| Machine {
             cards_per_node: self.cell.layout.cards_per_node,
-            time_factors: self.factors(first, nodes.len()),
+            time_factors: factors.clone(),
             ..Machine::new(pricing.clone(), nodes.clone())
         };
-        let made = prepare(&self.system, &domain, self.cell.check, &limits)?;
+        let made = prepare(&self.system, &domain, self.cell.check, &limits, &self.clock)?;
         // Small domains are shared by cells that ask for it and cells that do not.
         let alone = self.cell.transfers_alone || sequences.len() == 1;
         let runs = Runs { transfers_only: alone, ..Runs::ALL };
-        let times = simulate(&made.program, &machine(&self.machines.nominal), runs).map_err(Failure::internal)?;
+        let simulated = |pricing, runs| {
+            self.clock
+                .time(Phase::Simulate, || simulate(&made.program, &machine(pricing), runs))
+                .map_err(Failure::internal)
+        };
+        let times = simulated(&self.machines.nominal, runs)?;
         let mut band = [None, None];
         if let Some(pricings) = self.machines.band.as_ref().filter(|_| with_band) {
             for (slot, pricing) in band.iter_mut().zip(pricings) {
-                let alone = simulate(&made.program, &machine(pricing), Runs::default()).map_err(Failure::internal)?;
-                *slot = Some(alone);
+                *slot = Some(simulated(pricing, Runs::default())?);
             }
         }
         Ok(self.collect(sequences, &made, &times, &band))
@@ -286,6 +310,7 @@ impl<'a> Bench<'a> {
             .enumerate()
             .map(|(s, sequence)| WaveRow {
                 pairs: sequence.pairs(),
+                tokens: sequence.tokens(),
                 forward_ps: times.forward.wave_ps,
                 backward_ps: times.backward.wave_ps,
                 forward_compute_ps: times.forward.compute_only_ps.unwrap_or(0),
@@ -324,24 +349,6 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Data-parallel ranks of each domain of a wave: the ranks that plan together.
-pub fn domains(scope: Scope, placed: &PlacedStep, dp: u32) -> Vec<std::ops::Range<u32>> {
-    match scope {
-        Scope::Sequence => (0..dp).map(|r| r..r + 1).collect(),
-        Scope::Pool => placed.pools.clone(),
-        Scope::Wave => std::iter::once(0..dp).collect(),
-    }
-}
-
-/// Nodes of the ranks of a domain that starts at data-parallel rank `first`, counted from its first node.
-fn nodes(layout: &Layout, first: u32, sequences: u32) -> Vec<u32> {
-    let all: Vec<u32> = (first..first + sequences)
-        .flat_map(|dp_rank| (0..layout.cp).map(move |cp_rank| layout.node(dp_rank, cp_rank)))
-        .collect();
-    let base = all.iter().copied().min().unwrap_or(0);
-    all.into_iter().map(|node| node - base).collect()
-}
-
 fn band(nominal: &Arc<Pricing>) -> Result<[Arc<Pricing>; 2], Failure> {
     let bytes = nominal.profile().network.bandwidth.bytes_per_s();
     let scaled = |factor: f64| {
@@ -351,31 +358,4 @@ fn band(nominal: &Arc<Pricing>) -> Result<[Arc<Pricing>; 2], Failure> {
         Ok::<_, Failure>(Arc::new(Pricing::new(profile)))
     };
     Ok([scaled(0.5)?, scaled(2.0)?])
-}
-
-/// A planned, checked and lowered domain.
-pub struct Prepared {
-    /// The plan.
-    pub plan: Plan,
-    /// Its program.
-    pub program: skewbench_exec::Program,
-    /// Peak bytes of every rank; empty when the plan was not checked.
-    pub peak_bytes: Vec<u64>,
-}
-
-/// Plans a domain, checks the plan and lowers it.
-///
-/// # Errors
-/// When the system cannot plan it, or the checker refuses the plan.
-pub fn prepare(system: &System, domain: &Domain<'_>, check: bool, limits: &Limits) -> Result<Prepared, Failure> {
-    let plan = system.planner().plan(domain).map_err(Failure::config)?;
-    let facts = Facts::of(&plan).map_err(Failure::config)?;
-    let (operands, peak_bytes) = if check {
-        let checked = check_facts(&plan, &facts, limits).map_err(Failure::config)?;
-        (checked.operands, checked.peak_bytes)
-    } else {
-        (locate(&plan, &facts).map_err(Failure::config)?, Vec::new())
-    };
-    let program = lower(&plan, &facts, &operands).map_err(Failure::internal)?;
-    Ok(Prepared { plan, program, peak_bytes })
 }

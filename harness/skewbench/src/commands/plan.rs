@@ -8,7 +8,7 @@ use skewbench_sim::{Machine, PassTimes, Runs, TraceEvent, simulate};
 use skewbench_systems::registry;
 
 use super::output;
-use crate::cells::{Prepared, Resources, domains, prepare, step_seed};
+use crate::cells::{Clock, Prepared, Resources, domains, prepare, step_seed};
 use crate::cli::{Format, PlanArgs, PlanFormat};
 use crate::experiment::WorkloadFile;
 use crate::failure::Failure;
@@ -66,7 +66,7 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
         cost: &*pricing,
         time_factors: &[],
     };
-    let made = prepare(&system, &domain, true, &Limits::default())?;
+    let made = prepare(&system, &domain, true, &Limits::default(), &Clock::default())?;
     if args.format == PlanFormat::Json {
         return output::line(serde_json::to_string(&made.plan).map_err(Failure::internal)?);
     }

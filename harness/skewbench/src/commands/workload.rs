@@ -11,7 +11,7 @@ use crate::cells::{self, BALANCE_TABLE, BalanceCell, CellSpec, Resources};
 use crate::cli::{Format, FormatArgs, ImportArgs, WorkloadArgs, WorkloadCommand};
 use crate::experiment::WorkloadFile;
 use crate::failure::Failure;
-use crate::metrics::{BalanceView, estimate_mean};
+use crate::metrics::{BalanceView, Draws, estimate_mean};
 use crate::progress::Progress;
 
 /// Lists, describes, samples and imports workloads.
@@ -129,13 +129,13 @@ fn balance(args: &WorkloadArgs) -> Result<Vec<Map<String, Value>>, Failure> {
         dp: 16.min(args.gbs),
     });
     let tables = cells::compute(&cell, &resources)?;
-    let table = tables.iter().find(|(kind, _)| *kind == BALANCE_TABLE).map(|(_, table)| table);
+    let table = tables.tables.iter().find(|(kind, _)| *kind == BALANCE_TABLE).map(|(_, table)| table);
     let views = table.map(BalanceView::all).transpose().map_err(Failure::internal)?.unwrap_or_default();
     views
         .iter()
         .map(|view| {
-            let r = estimate_mean(&view.r_minus_1, args.seed, "r_minus_1").map_err(Failure::internal)?;
-            let waiting = estimate_mean(&view.wave_r, args.seed, "wave_r").map_err(Failure::internal)?;
+            let r = estimate_mean(&view.r_minus_1, Draws::single(args.seed), "r_minus_1").map_err(Failure::internal)?;
+            let waiting = estimate_mean(&view.wave_r, Draws::single(args.seed), "wave_r").map_err(Failure::internal)?;
             let mut row = Map::new();
             row.insert("pool".into(), json!(view.pool));
             row.insert("grouping".into(), json!(view.grouping));

@@ -270,6 +270,12 @@ pub enum Metric {
     GpuHours,
     /// Memory of the fullest card: parameters, gradients, optimizer, activations, attention buffers.
     PeakMemory,
+    /// Straggler latencies over tokens, for systems whose steps have different tokens.
+    TimePerToken,
+    /// Share of tokens that run in a later step than they were delivered in.
+    LateShare,
+    /// Steps by which those tokens are late.
+    DelaySteps,
     /// Rate of a kernel call.
     KernelRate,
 }
@@ -296,6 +302,9 @@ impl Metric {
             Self::PeakMemory => "peak_memory",
             Self::Throughput => "throughput",
             Self::Mfu => "mfu",
+            Self::TimePerToken => "time_per_token",
+            Self::LateShare => "late_share",
+            Self::DelaySteps => "delay_steps",
             Self::KernelRate => "kernel_rate",
         }
     }
@@ -316,6 +325,9 @@ impl Metric {
             | Self::ForwardSpread => "1",
             Self::StragglerMean | Self::StragglerMax => "ms",
             Self::Throughput => "tokens/s/card",
+            Self::TimePerToken => "ns/token",
+            Self::LateShare => "1",
+            Self::DelaySteps => "steps",
             Self::KernelRate => "TFLOP/s",
         }
     }
@@ -341,6 +353,9 @@ impl Metric {
             Self::PeakMemory => "memory of the fullest card",
             Self::Throughput => "throughput",
             Self::Mfu => "MFU",
+            Self::TimePerToken => "straggler latency per token of the job",
+            Self::LateShare => "share of tokens that run late",
+            Self::DelaySteps => "delay of late tokens",
             Self::KernelRate => "attention rate",
         }
     }

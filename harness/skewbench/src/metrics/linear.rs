@@ -1,4 +1,4 @@
-/// Linear work of one micro-batch on one card, for one layer, forward and backward, in picoseconds.
+/// Linear work for one token of a packed sequence on one card of its context-parallel group, for one layer, in picoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinearTimes {
     /// Forward.

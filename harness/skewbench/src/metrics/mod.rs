@@ -7,5 +7,5 @@ mod waves;
 
 pub use balance::{BalanceView, WindowsView};
 pub use linear::LinearTimes;
-pub use values::{Estimated, estimate_mean, estimate_ratio, estimate_sums};
-pub use waves::{StepView, WaveView, WavesView};
+pub use values::{Draws, Estimated, estimate_mean, estimate_ratio, estimate_sums};
+pub use waves::{Delay, StepView, WaveView, WavesView};

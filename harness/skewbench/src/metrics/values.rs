@@ -24,12 +24,32 @@ impl Estimated {
     }
 }
 
+/// How steps are drawn for an interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Draws {
+    /// Master seed.
+    pub seed: u64,
+    /// Consecutive steps that are drawn together; 1 where steps do not depend on one another.
+    pub block: usize,
+}
+
+impl Draws {
+    /// Steps drawn one by one.
+    pub fn single(seed: u64) -> Self {
+        Self { seed, block: 1 }
+    }
+
+    fn bootstrap(self, name: &str) -> Bootstrap<'_> {
+        Bootstrap::new(self.seed, name).with_block(self.block)
+    }
+}
+
 /// Mean over steps, with a bootstrap interval over steps.
 ///
 /// # Errors
 /// No steps, or one that is not finite.
-pub fn estimate_mean(samples: &[f64], seed: u64, name: &str) -> Result<Estimated, StoreError> {
-    let interval = Bootstrap::new(seed, name).mean(samples)?;
+pub fn estimate_mean(samples: &[f64], draws: Draws, name: &str) -> Result<Estimated, StoreError> {
+    let interval = draws.bootstrap(name).mean(samples)?;
     Ok(with_interval(mean(samples), interval.low, interval.high, samples.len()))
 }
 
@@ -37,8 +57,8 @@ pub fn estimate_mean(samples: &[f64], seed: u64, name: &str) -> Result<Estimated
 ///
 /// # Errors
 /// As [`estimate_mean`]; a denominator that can be 0.
-pub fn estimate_ratio(over: &[f64], under: &[f64], seed: u64, name: &str) -> Result<Estimated, StoreError> {
-    let interval = Bootstrap::new(seed, name).ratio(over, under)?;
+pub fn estimate_ratio(over: &[f64], under: &[f64], draws: Draws, name: &str) -> Result<Estimated, StoreError> {
+    let interval = draws.bootstrap(name).ratio(over, under)?;
     Ok(with_interval(mean(over) / mean(under), interval.low, interval.high, over.len()))
 }
 
@@ -48,7 +68,7 @@ pub fn estimate_ratio(over: &[f64], under: &[f64], seed: u64, name: &str) -> Res
 /// As [`estimate_mean`].
 pub fn estimate_sums(
     columns: &[&[f64]],
-    seed: u64,
+    draws: Draws,
     name: &str,
     of: impl Fn(&[f64]) -> f64,
 ) -> Result<Estimated, StoreError> {
@@ -64,7 +84,7 @@ pub fn estimate_sums(
         of(&sums)
     };
     let value = at(&mut (0..n));
-    let interval = Bootstrap::new(seed, name).run(n, |indices| at(&mut indices.iter().map(|i| *i as usize)))?;
+    let interval = draws.bootstrap(name).run(n, |indices| at(&mut indices.iter().map(|i| *i as usize)))?;
     Ok(with_interval(value, interval.low, interval.high, n))
 }
 

@@ -21,6 +21,8 @@ pub struct WaveView {
     pub compute_by_rank_ps: Vec<f64>,
     /// Backward of every data-parallel rank.
     pub backward_by_rank_ps: Vec<f64>,
+    /// Tokens of every data-parallel rank's packed sequence.
+    pub tokens_by_rank: Vec<f64>,
     /// `both_ps` at half and at double the bandwidth between nodes; 0 where the cell has no band.
     pub band_ps: [f64; 2],
     /// Busiest rank's bytes inside its node.
@@ -29,6 +31,14 @@ pub struct WaveView {
     pub sent_inter_bytes: f64,
     /// Fullest rank's bytes.
     pub peak_bytes: f64,
+}
+
+impl WaveView {
+    /// Forward of every data-parallel rank that has tokens, with so much linear work a token.
+    pub fn forward_with_linear_ps(&self, linear_ps_per_token: f64) -> impl Iterator<Item = f64> + '_ {
+        let ranks = self.forward_by_rank_ps.iter().zip(&self.tokens_by_rank).filter(|(_, tokens)| **tokens > 0.0);
+        ranks.map(move |(ps, tokens)| ps + tokens * linear_ps_per_token)
+    }
 }
 
 /// Waves of one step.
@@ -58,14 +68,30 @@ impl StepView {
         self.waves.iter().map(|w| w.both_ps).fold(0.0, f64::max)
     }
 
-    /// Time of the step's waves one after another, each with so much linear work.
-    pub fn total_ps(&self, linear_ps: f64, with_transfers: bool) -> f64 {
-        self.waves.iter().map(|w| linear_ps + if with_transfers { w.both_ps } else { w.compute_ps }).sum()
+    /// Tokens of the step.
+    pub fn tokens(&self) -> f64 {
+        self.waves.iter().flat_map(|w| &w.tokens_by_rank).sum()
     }
 
-    /// Slowest over fastest forward of a micro-batch on a data-parallel rank, each with so much linear work.
-    pub fn forward_spread(&self, linear_ps: f64) -> f64 {
-        let all = || self.waves.iter().flat_map(|w| w.forward_by_rank_ps.iter().map(|f| f + linear_ps));
+    /// Straggler latencies of the step's waves one after another.
+    pub fn attention_ps(&self) -> f64 {
+        self.waves.iter().map(|w| w.both_ps).sum()
+    }
+
+    /// Time of the step's waves one after another, each as long as its slowest data-parallel rank, with so much linear work
+    /// a token.
+    pub fn total_ps(&self, linear_ps_per_token: f64, with_transfers: bool) -> f64 {
+        let wave = |w: &WaveView| {
+            let attention = if with_transfers { &w.both_by_rank_ps } else { &w.compute_by_rank_ps };
+            let ranks = attention.iter().zip(&w.tokens_by_rank);
+            ranks.map(|(ps, tokens)| ps + tokens * linear_ps_per_token).fold(0.0, f64::max)
+        };
+        self.waves.iter().map(wave).sum()
+    }
+
+    /// Slowest over fastest forward of a micro-batch on a data-parallel rank, each with so much linear work a token.
+    pub fn forward_spread(&self, linear_ps_per_token: f64) -> f64 {
+        let all = || self.waves.iter().flat_map(|w| w.forward_with_linear_ps(linear_ps_per_token));
         all().fold(0.0, f64::max) / all().fold(f64::INFINITY, f64::min)
     }
 
@@ -86,14 +112,33 @@ impl StepView {
 pub struct WavesView {
     /// Steps, in order.
     pub steps: Vec<StepView>,
+    /// Steps after the end of the data, which run what a placement still held back.
+    pub drain: Vec<StepView>,
+    /// What a placement delayed.
+    pub delay: Delay,
+}
+
+/// What a placement delayed over all steps of a cell.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Delay {
+    /// Tokens of every step that run in a later one than they were delivered in.
+    pub late_tokens: Vec<f64>,
+    /// Those tokens times the steps of their delay.
+    pub late_token_steps: Vec<f64>,
+    /// Tokens that were delivered in each step.
+    pub delivered_tokens: Vec<f64>,
+    /// Longest delay of a document, in steps.
+    pub steps_max: u32,
+    /// True when every step ran exactly the documents that were delivered in it.
+    pub preserved: bool,
 }
 
 impl WavesView {
-    /// Reads a cell's samples.
+    /// Reads a cell's samples and steps.
     ///
     /// # Errors
     /// When a column is missing.
-    pub fn of(table: &Table) -> Result<Self, StoreError> {
+    pub fn of(table: &Table, steps: &Table) -> Result<Self, StoreError> {
         let column = |name: &str| table.u64(name);
         let (step, wave) = (table.u32("step")?, table.u32("wave")?);
         let (forward, backward) = (column("forward_ps")?, column("backward_ps")?);
@@ -101,6 +146,7 @@ impl WavesView {
         let (forward_transfer, backward_transfer) = (column("forward_transfer_ps")?, column("backward_transfer_ps")?);
         let (intra, inter, peak) = (column("sent_intra_bytes")?, column("sent_inter_bytes")?, column("peak_bytes")?);
         let (half, double) = (column("half_network_ps")?, column("double_network_ps")?);
+        let tokens = column("tokens")?;
         let mut view = Self::default();
         let mut last = None;
         for row in 0..table.rows() {
@@ -125,16 +171,32 @@ impl WavesView {
             w.forward_by_rank_ps.push(forward[row] as f64);
             w.both_by_rank_ps.push((forward[row] + backward[row]) as f64);
             w.backward_by_rank_ps.push(backward[row] as f64);
+            w.tokens_by_rank.push(tokens[row] as f64);
             w.compute_by_rank_ps.push((forward_compute[row] + backward_compute[row]) as f64);
             raise(&mut w.band_ps[0], half[row]);
             raise(&mut w.band_ps[1], double[row]);
         }
+        let drain = steps.bool("drain")?;
+        view.drain = view.steps.split_off(drain.iter().filter(|drain| !**drain).count().min(view.steps.len()));
+        view.delay = Delay::of(steps)?;
         Ok(view)
     }
 
     /// One value a step.
     pub fn by_step(&self, of: impl Fn(&StepView) -> f64) -> Vec<f64> {
         self.steps.iter().map(of).collect()
+    }
+
+    /// A quantity of every step. What steps after the end of the data add is shared evenly among the steps, so that sums
+    /// over all steps are those of everything that ran.
+    pub fn by_step_with_drain(&self, of: impl Fn(&StepView) -> f64) -> Vec<f64> {
+        let share = self.drain.iter().map(&of).sum::<f64>() / self.steps.len().max(1) as f64;
+        self.steps.iter().map(|step| of(step) + share).collect()
+    }
+
+    /// True when steps depend on those before them, so that only blocks of steps may be drawn.
+    pub fn stateful(&self) -> bool {
+        !self.drain.is_empty() || self.delay.steps_max > 0
     }
 
     /// Attention of every wave by data-parallel rank with transfers that take no time, in picoseconds.
@@ -155,5 +217,29 @@ impl WavesView {
                 (transfers > 0.0).then(|| (transfers - exposed) / (hideable * transfers))
             })
             .collect()
+    }
+}
+
+impl Delay {
+    fn of(steps: &Table) -> Result<Self, StoreError> {
+        let numbers = |name: &str| Ok::<_, StoreError>(steps.u64(name)?.iter().map(|v| *v as f64).collect::<Vec<_>>());
+        Ok(Self {
+            late_tokens: numbers("late_tokens")?,
+            late_token_steps: numbers("late_token_steps")?,
+            delivered_tokens: numbers("delivered_tokens")?,
+            steps_max: steps.u32("late_steps_max")?.iter().copied().max().unwrap_or(0),
+            preserved: steps.bool("preserved")?.iter().all(|p| *p),
+        })
+    }
+
+    /// Share of all tokens that ran in a later step than they were delivered in.
+    pub fn late_share(&self) -> f64 {
+        self.late_tokens.iter().sum::<f64>() / self.delivered_tokens.iter().sum::<f64>()
+    }
+
+    /// Mean delay of those tokens in steps; 0 when there are none.
+    pub fn mean_steps(&self) -> f64 {
+        let late: f64 = self.late_tokens.iter().sum();
+        if late > 0.0 { self.late_token_steps.iter().sum::<f64>() / late } else { 0.0 }
     }
 }

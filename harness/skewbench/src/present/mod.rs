@@ -1,13 +1,16 @@
 //! From stored samples to values, from values to figures, summary rows and the report.
 
 mod figures;
+mod loaded;
 mod site;
 mod summary;
 mod training;
 mod values;
+mod waves;
 
 pub use figures::figure;
+pub use loaded::Loaded;
 pub use site::{Rendering, render};
 pub use summary::{print_summary, quote, summary_rows, write_summary};
 pub use training::step_times;
-pub use values::{Loaded, NO_TRANSFERS, NOT_COMPUTED, Value, evaluate, linear_name};
+pub use values::{NO_TRANSFERS, NOT_COMPUTED, Value, evaluate, linear_name};

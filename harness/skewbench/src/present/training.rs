@@ -6,7 +6,7 @@ use skewbench_sim::step_model::{
 use super::Loaded;
 use crate::cells::{Resources, WAVES_TABLE};
 use crate::experiment::{At, Metric};
-use crate::metrics::{Estimated, StepView, estimate_mean, estimate_ratio};
+use crate::metrics::{Estimated, StepView, WavesView, estimate_ratio};
 
 /// A metric of training steps with physical linear work; `None` for any other metric.
 pub(super) fn training_step(
@@ -25,15 +25,19 @@ pub(super) fn training_step(
     };
     Some(step_times(loaded, resources, at).and_then(|times| {
         let values: Vec<f64> = times.iter().map(of).collect();
-        let seed = loaded.expanded.seed;
-        if metric == Metric::GpuHours {
-            // Hours over tokens, and every step has as many tokens.
-            return estimate_mean(&values, seed, metric.name()).map_err(|e| e.to_string());
-        }
-        let seconds: Vec<f64> = times.iter().map(|t| t.seconds).collect();
-        let work: Vec<f64> = values.iter().zip(&seconds).map(|(v, s)| v * s).collect();
-        estimate_ratio(&work, &seconds, seed, metric.name()).map_err(|e| e.to_string())
+        let draws = loaded.waves(at).map(|(_, view)| super::waves::draws(loaded, [view]))?;
+        // Hours over tokens; everything else over seconds.
+        let weight = |t: &StepTime| if metric == Metric::GpuHours { t.tokens } else { t.seconds };
+        let weights: Vec<f64> = times.iter().map(weight).collect();
+        let work: Vec<f64> = values.iter().zip(&weights).map(|(v, w)| v * w).collect();
+        estimate_ratio(&work, &weights, draws, metric.name()).map_err(|e| e.to_string())
     }))
+}
+
+/// Tokens of the longest packed sequence.
+fn longest_sequence(view: &WavesView) -> f64 {
+    let waves = view.steps.iter().flat_map(|s| &s.waves);
+    waves.flat_map(|w| &w.tokens_by_rank).copied().fold(0.0, f64::max)
 }
 
 /// Memory of the fullest card under a sharding.
@@ -43,7 +47,7 @@ fn memory(loaded: &Loaded, at: &At, sharding: Sharding) -> Result<Memory, String
     let waves = view.steps.iter().flat_map(|s| &s.waves);
     let input = MemoryInput {
         layout: cell.layout,
-        window: cell.workload.window_tokens,
+        window: longest_sequence(view) as u32,
         micro_batches: cell.gbs / cell.layout.dp,
         sharding,
         expert_parallel: step_model.expert_parallel,
@@ -68,7 +72,7 @@ pub fn step_times(loaded: &Loaded, resources: &Resources, at: &At) -> Result<Vec
     let step_model = &loaded.expanded.found.experiment.step_model;
     let machine = loaded.expanded.machine.as_ref().ok_or("no machine")?;
     let pricing = resources.pricing(machine).map_err(|f| f.message)?;
-    let (model, layout, window) = (&loaded.expanded.model, cell.layout, cell.workload.window_tokens);
+    let (model, layout) = (&loaded.expanded.model, cell.layout);
     let gradient_ps = gradient_reduction_ps(
         pricing,
         memory(loaded, at, Sharding::Zero0)?.gradient_bytes,
@@ -76,7 +80,8 @@ pub fn step_times(loaded: &Loaded, resources: &Resources, at: &At) -> Result<Vec
         layout.cards_per_node / layout.tp.max(1),
     );
     let one_node = layout.cards() <= u64::from(layout.cards_per_node);
-    let activations = f64::from(window) / f64::from(layout.cp) * f64::from(model.hidden) * 2.0;
+    let window = longest_sequence(view);
+    let activations = window / f64::from(layout.cp) * f64::from(model.hidden) * 2.0;
     let hop_ps = if layout.pp > 1 { pricing.transfer_ps(activations as u64, one_node) } else { 0 };
     let linear = StageLinear::physical(model, pricing.profile(), layout.pp, layout.tp, step_model.recompute);
     let table = loaded.table(WAVES_TABLE, loaded.expanded.cell_at(at).ok_or("no cell")?)?;
@@ -93,7 +98,6 @@ pub fn step_times(loaded: &Loaded, resources: &Resources, at: &At) -> Result<Vec
         let input = StepInput {
             model,
             layout,
-            window,
             waves: &waves,
             pairs: step_pairs,
             linear: &linear,
@@ -114,6 +118,7 @@ fn attention(step: &StepView) -> Vec<WaveAttention> {
         .map(|w| WaveAttention {
             forward_ps: integers(&w.forward_by_rank_ps),
             backward_ps: integers(&w.backward_by_rank_ps),
+            tokens: integers(&w.tokens_by_rank),
         })
         .collect()
 }
