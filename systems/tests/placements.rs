@@ -100,6 +100,18 @@ proptest! {
         prop_assert!(pairs.r() >= 1.0 || work.iter().all(|w| *w == 0));
     }
 
+    /// Full groups do not break it where all groups have as many places: the heaviest and the lightest differ by one item.
+    #[test]
+    fn lpt_bound_when_places_bind(work in work(80), m in 1usize..7) {
+        let places = work.len() / m;
+        let work = &work[..places * m];
+        prop_assume!(!work.is_empty());
+        let groups = exact_cardinality_lpt(work, &vec![places as u32; m]);
+        let loads = Loads::of_groups(work, &groups).work;
+        let (heaviest, lightest) = (*loads.iter().max().unwrap(), *loads.iter().min().unwrap());
+        prop_assert!(heaviest - lightest <= *work.iter().max().unwrap());
+    }
+
     #[test]
     fn dealing_sorted_pools_waits_least(lengths in lengths(), dp in 1u32..6, waves in 1usize..6, pool in 1u32..4) {
         prop_assume!(dp % pool.min(dp) == 0);

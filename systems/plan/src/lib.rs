@@ -32,4 +32,6 @@ pub use plan::{
 pub use rows::Rows;
 pub use slabs::{Provider, RankSlabs, Run, Slab};
 pub use step::{PackedSequence, Step};
-pub use system::{Domain, LateDocument, PlaceContext, PlacedStep, Placement, Placer, Planner, Scope, Wave};
+pub use system::{
+    Domain, LateDocument, PlaceContext, PlacedStep, Placement, PlacementBound, Placer, Planner, Scope, Wave, Worker,
+};

@@ -89,6 +89,64 @@ pub trait Placement: Send + Sync {
 
     /// A placer at the start of a stream of steps.
     fn placer(&self) -> Box<dyn Placer + '_>;
+
+    /// Work that no pool or rank exceeds once the step is placed, worked out from the sequences alone; `None` for placements
+    /// that promise no balance.
+    fn load_bound(&self, step: &Step, context: &PlaceContext<'_>) -> Option<PlacementBound> {
+        let _ = (step, context);
+        None
+    }
+}
+
+/// The balance that a placement promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlacementBound {
+    /// Whose work is bounded.
+    pub over: Worker,
+    /// Pairs that none of them exceeds.
+    pub pairs: u64,
+}
+
+/// Who is balanced by a placement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Worker {
+    /// Every pool of every wave.
+    Pool,
+    /// Every data-parallel rank, over all waves of the step.
+    Rank,
+}
+
+impl Worker {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pool => "pool",
+            Self::Rank => "data-parallel rank",
+        }
+    }
+
+    /// The heaviest worker of a placed step, with its pairs. Pools are numbered over all waves.
+    pub fn heaviest(self, placed: &PlacedStep) -> (usize, u64) {
+        let pairs = |s: &u32| placed.sequences.get(*s as usize).map_or(0, PackedSequence::pairs);
+        let loads: Vec<u64> = match self {
+            Self::Pool => {
+                let of = |wave: &Wave, pool: &Range<u32>| {
+                    wave.sequences
+                        .get(pool.start as usize..pool.end as usize)
+                        .unwrap_or_default()
+                        .iter()
+                        .map(pairs)
+                        .sum()
+                };
+                placed.waves.iter().flat_map(|wave| placed.pools.iter().map(move |pool| of(wave, pool))).collect()
+            }
+            Self::Rank => {
+                let ranks = placed.waves.iter().map(|w| w.sequences.len()).max().unwrap_or(0);
+                (0..ranks).map(|r| placed.waves.iter().filter_map(|w| w.sequences.get(r)).map(pairs).sum()).collect()
+            }
+        };
+        loads.into_iter().enumerate().max_by_key(|(i, load)| (*load, std::cmp::Reverse(*i))).unwrap_or_default()
+    }
 }
 
 /// Which ranks plan together.

@@ -3,10 +3,10 @@
 //! Balances the ranks over the whole step; inside a rank sequences run heaviest first, so that the sequences of one wave are
 //! alike too.
 
-use skewbench_plan::{PlaceContext, PlacedStep, Placement, Placer, Step, SystemError};
+use skewbench_plan::{PlaceContext, PlacedStep, Placement, PlacementBound, Placer, Step, SystemError, Worker};
 
 use super::pooled::{placed, waves_of};
-use super::work::WORK;
+use super::work::{WORK, lpt_bound};
 use super::{Measure, exact_cardinality_lpt};
 use crate::registry::PlacementEntry;
 
@@ -34,6 +34,12 @@ impl Placement for Lpt {
 
     fn placer(&self) -> Box<dyn Placer + '_> {
         Box::new(*self)
+    }
+
+    /// The mean of the ranks and one sequence.
+    fn load_bound(&self, step: &Step, context: &PlaceContext<'_>) -> Option<PlacementBound> {
+        let pairs = lpt_bound(step, self.measure, context.layout.dp)?;
+        Some(PlacementBound { over: Worker::Rank, pairs })
     }
 }
 

@@ -1,5 +1,6 @@
-use skewbench_plan::{PlaceContext, PlacedStep, Placement, Placer, Step, SystemError, Wave};
+use skewbench_plan::{PlaceContext, PlacedStep, Placement, PlacementBound, Placer, Step, SystemError, Wave, Worker};
 
+use super::work::lpt_bound;
 use super::{Deal, Grouping, Measure, group};
 
 /// A placement that groups a step's sequences into pools and deals the pools to waves.
@@ -20,6 +21,15 @@ impl Placement for Pooled {
 
     fn placer(&self) -> Box<dyn Placer + '_> {
         Box::new(*self)
+    }
+
+    /// VRSP over pools of one size: the mean of the pools and one sequence.
+    fn load_bound(&self, step: &Step, context: &PlaceContext<'_>) -> Option<PlacementBound> {
+        let pools = context.pools();
+        let even = pools.iter().all(|p| p.len() == pools[0].len());
+        let waves = step.sequences.len() as u32 / context.layout.dp.max(1);
+        let pairs = lpt_bound(step, self.measure, waves.saturating_mul(pools.len() as u32))?;
+        (even && self.grouping == Grouping::Vrsp).then_some(PlacementBound { over: Worker::Pool, pairs })
     }
 }
 

@@ -1,5 +1,5 @@
 use serde::{Deserialize, Serialize};
-use skewbench_plan::PackedSequence;
+use skewbench_plan::{PackedSequence, Step};
 
 use crate::{Accepts, DefaultValue, OptionSpec};
 
@@ -43,4 +43,13 @@ pub(crate) fn heaviest_first(work: &[u64]) -> Vec<u32> {
     let mut order: Vec<u32> = (0..work.len() as u32).collect();
     order.sort_unstable_by(|&a, &b| work[b as usize].cmp(&work[a as usize]).then(a.cmp(&b)));
     order
+}
+
+/// Pairs that no group of exact-cardinality LPT exceeds when `groups` groups have as many places each: the mean and the
+/// heaviest sequence (list scheduling, Graham 1969; that full groups do not break it is tested). `None` for another measure of
+/// work, which bounds no pairs.
+pub(crate) fn lpt_bound(step: &Step, measure: Measure, groups: u32) -> Option<u64> {
+    let pairs = step.sequences.iter().map(PackedSequence::pairs);
+    let (total, heaviest) = pairs.fold((0u64, 0), |(sum, most), p| (sum.saturating_add(p), most.max(p)));
+    (measure == Measure::Pairs && groups > 0).then(|| (total / u64::from(groups)).saturating_add(heaviest))
 }
