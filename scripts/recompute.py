@@ -3,12 +3,13 @@
 
 usage: recompute.py DIR     (DIR as `skewbench reproduce --out DIR` left it)
 
-Needs pyarrow. Recomputed are, of fig13, the straggler latencies of all systems, of fig11, the scaling of Ulysses and Libra at DP = 16
+Needs pyarrow. Recomputed are, of fig13, the straggler latencies of all systems and their time per token, of fig11, the scaling of Ulysses and Libra at DP = 16
 with fitted linear work, and of table1, R - 1 at P = 8. Exits 0 when every value agrees to 1e-9, 1 with one line for each that does not, 2 when
 there is nothing to compare.
 
 Definitions. The latency of a wave is that of its slowest data-parallel rank, forward and backward with transfers. straggler_mean is its mean over
-the waves of a step, straggler_max its maximum, each then averaged over steps. Every micro-batch also takes linear work in proportion to
+the waves of a step, straggler_max its maximum, each then averaged over steps; time_per_token is the sum over all waves, those of steps that only
+drain a placement's queue included, over all tokens. Every micro-batch also takes linear work in proportion to
 its tokens per rank, and ranks wait for each other at every micro-batch; scaling is the time of the same steps on one data-parallel rank of
 Ulysses over the system's own. The linear time of a token is the one that gives Ulysses the published scaling on the
 fitted point, transfers left out.
@@ -23,6 +24,7 @@ import pyarrow.parquet as parquet
 
 TOLERANCE = 1e-9
 PS_PER_MS = 1e9
+PS_PER_NS = 1e3
 # The published point that the linear work is fitted on: Ulysses, 256K, CP = 8, DP = 16 over DP = 1.
 FITTED = {"dataset": "paper-256k", "system": "ulysses", "cp": 8, "dp": 16, "scaling": 7.63}
 SYSTEMS = ("ulysses", "libra")
@@ -56,12 +58,19 @@ def mean(values):
 
 
 def latencies(run):
-    """straggler_mean and straggler_max of every cell, in milliseconds."""
-    for at, rows in load(run, "samples", ["step", "wave", "forward_ps", "backward_ps"]):
-        steps = steps_of(rows, lambda row: row[2] + row[3])
+    """straggler_mean and straggler_max in milliseconds and time_per_token in nanoseconds, of every cell."""
+    drained = [sum(drain for _, drain in rows) for _, rows in load(run, "steps", ["step", "drain"])]
+    cells = []
+    for (at, rows), drained in zip(load(run, "samples", ["step", "wave", "forward_ps", "backward_ps", "tokens"]), drained):
+        everything = steps_of(rows, lambda row: row[2] + row[3])
+        steps = everything[:len(everything) - drained]
+        tokens = sum(row[4] for row in rows)
+        cells.append((at, steps, math.fsum(wave for step in everything for wave in step) / tokens))
+    for at, steps, per_token in cells:
         where = {"dataset": at["dataset"], "system": at["system"], "dp": at["dp"], "cp": at["cp"], "p": at["p"], "pass": "both"}
         yield {**where, "metric": "straggler_mean"}, mean(mean(step) for step in steps) / PS_PER_MS
         yield {**where, "metric": "straggler_max"}, mean(max(step) for step in steps) / PS_PER_MS
+        yield {**where, "metric": "time_per_token"}, per_token / PS_PER_NS
 
 
 def scalings(run):

@@ -70,6 +70,12 @@ enum Command {
         skewbench plan --system ring-zigzag --workload lengths.parquet --layout cp=8 --format json"
     )]
     Plan(PlanArgs),
+    /// Prove systems right: plans against the checker, numbers against dense attention, loads against declared bounds
+    #[command(
+        after_long_help = "Examples:\n  skewbench verify\n  skewbench verify --system libra --cases 200 --seed 7\n  \
+        skewbench verify --system ring-zigzag+vrsp --format json"
+    )]
+    Verify(VerifyArgs),
     /// List, describe, sample and import document lengths
     #[command(subcommand)]
     Workload(WorkloadCommand),
@@ -115,6 +121,26 @@ pub struct ReproduceArgs {
     /// What the run shares with `run`
     #[command(flatten)]
     pub common: CommonRunArgs,
+}
+
+/// Arguments of `verify`.
+#[derive(Clone, Debug, Args)]
+pub struct VerifyArgs {
+    /// Only this system, by name or pair (repeatable)
+    #[arg(long = "system", short = 's', value_name = "NAME")]
+    pub systems: Vec<String>,
+    /// Random cases of every system
+    #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub cases: u32,
+    /// Seed that the cases are drawn from
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Only the case with this number, as a failed verification names it
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["cases", "seed"])]
+    pub case: Option<u64>,
+    /// Format of standard output
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
 }
 
 /// Arguments of `run`.
@@ -376,6 +402,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Report(args) => commands::report::run(&args),
         Command::Plan(args) => commands::plan::run(&args),
         Command::Workload(command) => commands::workload::run(&command),
+        Command::Verify(args) => commands::verify::run(&args),
         Command::Systems(args) => commands::systems::run(args.format),
         Command::Env(args) => commands::env::run(args.format),
         Command::Results(command) => commands::results::run(&command),

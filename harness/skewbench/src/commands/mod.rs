@@ -12,4 +12,5 @@ pub mod run;
 pub mod shell;
 pub mod systems;
 mod validate;
+pub mod verify;
 pub mod workload;

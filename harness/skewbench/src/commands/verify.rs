@@ -1,0 +1,148 @@
+//! `skewbench verify`.
+
+use rayon::prelude::*;
+use serde_json::{Map, Value, json};
+use skewbench_systems::registry;
+use skewbench_verify::{Backend, Case, Ending, Finding, TOLERANCE, draw, smallest_wrong, verify_named};
+
+use super::output;
+use crate::cli::{Format, VerifyArgs};
+use crate::failure::{Exit, Failure};
+use crate::progress::Progress;
+use crate::scheduler::check_interrupted;
+
+/// What the cases of one system showed.
+#[derive(Default)]
+struct Tally {
+    right: u32,
+    refused: u32,
+    plans: u32,
+    load_over_bound: f64,
+    worst: Option<(&'static str, f64)>,
+    wrong: Option<(Case, Backend, Finding)>,
+    refusal: Option<String>,
+}
+
+/// Verifies systems on small seeded cases, prints one table, and fails when one of them is wrong.
+///
+/// # Errors
+/// Unknown systems; a system that is wrong.
+pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
+    let names: Vec<String> = if args.systems.is_empty() {
+        registry::SYSTEMS.iter().map(|s| s.name.to_owned()).collect()
+    } else {
+        args.systems.clone()
+    };
+    for name in &names {
+        registry::describe(name).map_err(Failure::usage)?;
+    }
+    let seeds: Vec<u64> = match args.case {
+        Some(case) => vec![case],
+        None => (0..u64::from(args.cases)).map(|i| args.seed.wrapping_mul(1_000_003).wrapping_add(i)).collect(),
+    };
+    let progress = Progress::new("systems", names.len() as u64);
+    let mut tallies = Vec::new();
+    for name in &names {
+        tallies.push((name, tally(name, &seeds)?));
+        progress.advance(1, name);
+    }
+    progress.finish();
+    let rows: Vec<Map<String, Value>> = tallies.iter().map(|(name, tally)| tally.row(name, args.format)).collect();
+    output::records(&rows, args.format)?;
+    let wrong: Vec<&str> =
+        tallies.iter().filter(|(_, tally)| tally.is_wrong()).map(|(name, _)| name.as_str()).collect();
+    for (name, tally) in &tallies {
+        tally.explain(name);
+    }
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(Exit::Verification, format!("verification failed for {}", wrong.join(", "))))
+}
+
+fn tally(name: &str, seeds: &[u64]) -> Result<Tally, Failure> {
+    let endings: Vec<(Case, Backend, Ending)> = seeds
+        .par_iter()
+        .flat_map_iter(|seed| [Backend::Cpu, Backend::Sim].map(|backend| (*seed, backend)))
+        .map(|(seed, backend)| {
+            check_interrupted()?;
+            let case = draw(name, seed).map_err(Failure::config)?;
+            let ending = verify_named(name, &case, backend).map_err(Failure::config)?;
+            Ok((case, backend, ending))
+        })
+        .collect::<Result<_, Failure>>()?;
+    let mut tally = Tally::default();
+    for (case, backend, ending) in endings {
+        tally.add(name, case, backend, ending);
+    }
+    Ok(tally)
+}
+
+impl Tally {
+    fn add(&mut self, name: &str, case: Case, backend: Backend, ending: Ending) {
+        // Every case runs on both backends and counts once.
+        let counted = u32::from(backend == Backend::Cpu);
+        match ending {
+            Ending::Right(seen) => {
+                self.right += counted;
+                self.plans += counted * seen.domains;
+                self.load_over_bound = self.load_over_bound.max(seen.load_over_bound);
+                for (tensor, error) in seen.errors {
+                    if self.worst.is_none_or(|(_, worst)| error > worst) {
+                        self.worst = Some((tensor, error));
+                    }
+                }
+            }
+            Ending::Refused(why) => {
+                self.refused += counted;
+                self.refusal.get_or_insert_with(|| why.to_string());
+            }
+            Ending::Wrong(finding) if self.wrong.is_none() => {
+                let (smallest, finding) = smallest_wrong(name, &case, finding, backend);
+                self.wrong = Some((smallest, backend, finding));
+            }
+            Ending::Wrong(_) => {}
+        }
+    }
+
+    /// Wrong in a case, or right in none.
+    fn is_wrong(&self) -> bool {
+        self.wrong.is_some() || self.right == 0
+    }
+
+    fn row(&self, name: &str, format: Format) -> Map<String, Value> {
+        let rounded = |v: f64, digits: i32| json!((v * 10f64.powi(digits)).round() / 10f64.powi(digits));
+        let checker = match &self.wrong {
+            Some((_, _, Finding::Checker { .. })) => "refuses",
+            _ if self.plans == 0 => "no plan",
+            _ => "accepts",
+        };
+        let worst = match (self.worst, format) {
+            (None, _) => Value::Null,
+            (Some((_, error)), Format::Human) => json!(format!("{error:.1e}")),
+            (Some((_, error)), _) => json!(error),
+        };
+        let mut row = Map::new();
+        row.insert("system".into(), json!(name));
+        row.insert("cases".into(), json!(self.right));
+        row.insert("refused".into(), json!(self.refused));
+        row.insert("plans".into(), json!(self.plans));
+        row.insert("checker".into(), json!(checker));
+        row.insert("worst_error".into(), worst);
+        row.insert("of".into(), json!(self.worst.map(|(tensor, _)| tensor)));
+        row.insert("tolerance".into(), json!(TOLERANCE));
+        row.insert("load_over_bound".into(), rounded(self.load_over_bound, 4));
+        row.insert("verdict".into(), json!(if self.is_wrong() { "wrong" } else { "right" }));
+        row
+    }
+
+    fn explain(&self, name: &str) {
+        if let Some((case, backend, finding)) = &self.wrong {
+            eprintln!("{name}: {finding}");
+            eprintln!("  smallest case found, on the {backend:?} backend: {}", json!(case));
+            eprintln!("  again: skewbench verify --system {name} --case {}", case.seed);
+        } else if self.right == 0 {
+            eprintln!("{name}: no case was planned; {}", self.refusal.as_deref().unwrap_or("there was none"));
+        }
+    }
+}

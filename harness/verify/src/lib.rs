@@ -1,0 +1,20 @@
+//! Says whether a system is right, on small seeded cases: whether its placement runs every document once, whether the checker
+//! accepts its plans, whether no rank has more work than the system declares, whether the same seed gives the same plan, and
+//! whether a backend that runs the program gets what dense attention computed from its definition gives.
+
+mod case;
+mod domain;
+mod finding;
+mod guard;
+mod named;
+mod numbers;
+mod placement;
+mod run;
+mod shrink;
+
+pub use case::Case;
+pub use finding::{Ending, Finding, Place, Seen};
+pub use named::{conforms, draw, smallest_wrong, verify_named};
+pub use numbers::TOLERANCE;
+pub use run::{Backend, Subject, verify_case};
+pub use shrink::shrink;

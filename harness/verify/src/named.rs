@@ -1,0 +1,96 @@
+use serde_json::Map;
+use skewbench_plan::SystemError;
+use skewbench_systems::registry::{self, RegistryError};
+
+use crate::{Backend, Case, Ending, Finding, Subject, shrink, verify_case};
+
+/// Cases that are tried to find a smaller one that fails too.
+const SHRINKING: usize = 300;
+/// Optimizer steps of a case for placements that keep state, and for others.
+const STEPS: [u32; 2] = [5, 1];
+
+/// Draws the case of this number for a system of the registry, by name or pair.
+///
+/// # Errors
+/// When there is no such system.
+pub fn draw(system: &str, number: u64) -> Result<Case, RegistryError> {
+    let specs = registry::describe(system)?.options;
+    let stateless = !registry::system(system, &Map::new())?.placement().stateful();
+    Ok(Case::draw(number, &specs, STEPS[usize::from(stateless)]))
+}
+
+/// Runs a case through a system of the registry.
+///
+/// # Errors
+/// When there is no such system or option.
+pub fn verify_named(system: &str, case: &Case, backend: Backend) -> Result<Ending, RegistryError> {
+    match registry::system(system, &case.options) {
+        Ok(built) => {
+            let subject = Subject { placement: built.placement(), planner: built.planner(), pool: built.pool() };
+            Ok(verify_case(subject, case, backend))
+        }
+        Err(RegistryError::Value { source, .. }) => Ok(Ending::Refused(source)),
+        Err(error) => Err(error),
+    }
+}
+
+/// The smallest case that can be found from a wrong one that is wrong too, with what is wrong in it.
+pub fn smallest_wrong(system: &str, case: &Case, finding: Finding, backend: Backend) -> (Case, Finding) {
+    let wrong = |case: &Case| match verify_named(system, case, backend) {
+        Ok(Ending::Wrong(finding)) => Some(finding),
+        _ => None,
+    };
+    let smallest = shrink(case, SHRINKING, |case| wrong(case).is_some());
+    let finding = wrong(&smallest).unwrap_or(finding);
+    (smallest, finding)
+}
+
+/// What the case of this number ended with: `Ok(true)` when everything held, `Ok(false)` when the system refused it.
+///
+/// # Errors
+/// What is wrong, with the smallest case found and how to run it again.
+pub fn conforms(system: &str, number: u64, backend: Backend) -> Result<bool, String> {
+    let case = draw(system, number).map_err(|e| e.to_string())?;
+    match verify_named(system, &case, backend).map_err(|e| e.to_string())? {
+        Ending::Right(_) => Ok(true),
+        Ending::Refused(SystemError::Impossible(_) | SystemError::Option { .. }) => Ok(false),
+        Ending::Wrong(finding) => {
+            let (smallest, finding) = smallest_wrong(system, &case, finding, backend);
+            let case = serde_json::to_string(&smallest).map_err(|e| e.to_string())?;
+            Err(format!("{system}: {finding}\nsmallest case found: {case}\nagain: skewbench verify --system {system} --case {number}"))
+        }
+    }
+}
+
+/// Stamps the conformance tests of systems, each against every backend: one line a system.
+///
+/// ```
+/// skewbench_verify::conformance! {
+///     cases = 2;
+///     ulysses: "ulysses",
+/// }
+/// ```
+#[macro_export]
+macro_rules! conformance {
+    (cases = $cases:expr; $($module:ident: $name:expr),* $(,)?) => {
+        $(mod $module {
+            fn run(backend: $crate::Backend) {
+                let right = (0..$cases)
+                    .map(|number| $crate::conforms($name, number, backend).unwrap_or_else(|wrong| panic!("{wrong}")))
+                    .filter(|right| *right)
+                    .count();
+                assert!(2 * right as u64 > $cases, "{} refused more than half of the cases", $name);
+            }
+
+            #[test]
+            fn cpu() {
+                run($crate::Backend::Cpu);
+            }
+
+            #[test]
+            fn sim() {
+                run($crate::Backend::Sim);
+            }
+        })*
+    };
+}
