@@ -40,7 +40,9 @@ pub enum CpuError {
         what: String,
     },
     /// A pass ends and a result is not home.
-    #[error("{pass}: rank {rank} still holds {tensor} of sequence {seq}, row {row}, head {head}, which nothing takes home")]
+    #[error(
+        "{pass}: rank {rank} still holds {tensor} of sequence {seq}, row {row}, head {head}, which nothing takes home"
+    )]
     Left {
         /// `forward` or `backward`.
         pass: &'static str,
@@ -56,7 +58,9 @@ pub enum CpuError {
         head: u16,
     },
     /// The buffers need more memory than allowed.
-    #[error("the buffers of all ranks take {bytes} bytes, above the limit of {limit}; take fewer tokens or ranks, or raise the limit")]
+    #[error(
+        "the buffers of all ranks take {bytes} bytes, above the limit of {limit}; take fewer tokens or ranks, or raise the limit"
+    )]
     Memory {
         /// Bytes of all buffers of both passes.
         bytes: u64,

@@ -6,8 +6,11 @@ use skewbench_plan::{AttentionShape, Pass, Plan, Tensor};
 
 use crate::Table;
 
-/// Score of a needle's key for its row: above the largest of millions of unit-normal scores.
-const NEEDLE_SCORE: f64 = 14.0;
+/// Weight of a needle's key for its row, in weights of all keys that the row sees with a score of 0: the needle has most
+/// of the row, and what is left is enough to notice any other key.
+const NEEDLE_WEIGHT: f64 = 9.0;
+/// Longest needle, in lengths of a unit-normal key: longer ones would make gradients ill-conditioned in f32.
+const LONGEST_NEEDLE: f64 = 6.0;
 
 /// Q, K, V and dO of a set of packed sequences.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,7 +29,8 @@ pub struct Inputs {
     pub d_o: Table,
 }
 
-/// A key that dominates one row: whoever shows it to the row, or hides it, changes the row's output altogether.
+/// A key that has most of the weight of one row: whoever shows it to the row, or hides it, changes the row's output
+/// altogether.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Needle {
     /// Packed sequence.
@@ -61,17 +65,25 @@ impl Inputs {
         }
     }
 
-    /// Replaces keys by needles; needles outside the sequences are left out. Of a group of query heads that share a key
-    /// one is dominated, another one for every needle.
+    /// Replaces keys by needles; needles outside the sequences are left out, and heads whose query is so short (or
+    /// head_dim so small) that its needle would be far longer than other keys. Of a group of query heads that share a
+    /// key one is dominated, another one for every needle.
     pub fn with_needles(mut self, needles: &[Needle]) -> Self {
         let group = self.shape.q_heads.checked_div(self.shape.kv_heads).unwrap_or(0).max(1);
         let root = f64::from(self.shape.head_dim).sqrt();
         for (turn, needle) in (0u16..=u16::MAX).cycle().zip(needles) {
+            let bounds = self.sequences.get(needle.seq as usize).map(Vec::as_slice).unwrap_or_default();
+            let next = bounds.partition_point(|start| *start <= needle.row);
+            let seen = needle.row.saturating_add(1) - next.checked_sub(1).map_or(0, |document| bounds[document]);
+            let score = libm::log(NEEDLE_WEIGHT * f64::from(seen));
             for head in 0..self.shape.kv_heads {
                 let query = self.q.at(needle.seq, needle.row, head * group + turn % group).map(<[f32]>::to_vec);
                 let (Some(query), Some(key)) = (query, self.k.at_mut(needle.seq, needle.key, head)) else { continue };
                 let square: f64 = query.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
-                let scale = NEEDLE_SCORE * root / square.max(f64::MIN_POSITIVE);
+                if score > LONGEST_NEEDLE * square.sqrt() {
+                    continue;
+                }
+                let scale = score * root / square;
                 key.iter_mut().zip(&query).for_each(|(k, q)| *k = (scale * f64::from(*q)) as f32);
             }
         }
@@ -136,7 +148,7 @@ pub fn needles(plan: &Plan, most: usize) -> Vec<Needle> {
             last.map(|row| (row, bound)),
             last.map(|key| (bound, key)),
             (bound == start && end - start > 2).then_some((end - 1, start)),
-            (bound > start && bound + 1 < end).then_some((bound, bound + 1)),
+            (bound + 1 < end).then_some((bound, bound + 1)),
         ];
         for (row, key) in wanted.into_iter().flatten() {
             if row < end && key < end && taken.insert((seq, key)) {

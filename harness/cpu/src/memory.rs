@@ -47,9 +47,10 @@ pub(crate) fn elements(buffer: &Buffer, shape: AttentionShape) -> u64 {
 
 /// Every row of a buffer as (index in the buffer, sequence, row).
 pub(crate) fn each_row(buffer: &Buffer) -> impl Iterator<Item = (u32, u32, u32)> {
-    buffer.runs.iter().flat_map(|run| {
-        (0..run.rows.len).map(move |i| (run.offset + i, run.seq, run.rows.start + i * run.rows.stride))
-    })
+    buffer
+        .runs
+        .iter()
+        .flat_map(|run| (0..run.rows.len).map(move |i| (run.offset + i, run.seq, run.rows.start + i * run.rows.stride)))
 }
 
 impl<'a> Memory<'a> {

@@ -3,7 +3,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use skewbench_exec::{BufferKind, Instr, InstrId, InstrKind, PassProgram, Places, Program, RankProgram, TraceEvent, View};
+use skewbench_exec::{
+    BufferKind, Instr, InstrId, InstrKind, PassProgram, Places, Program, RankProgram, TraceEvent, View,
+};
 use skewbench_plan::{HeadRange, Mask, Pass, Span, Tensor};
 
 use crate::CpuError;
@@ -115,7 +117,14 @@ impl PassRun<'_> {
             if trace {
                 let ps = |time: Duration| time.as_nanos() as u64 * 1000;
                 let (start_ps, end_ps) = (ps(start), ps(end));
-                events.push(TraceEvent { rank, stream, start_ps, end_ps, what: instr.kind, micro_batch: instr.micro_batch });
+                events.push(TraceEvent {
+                    rank,
+                    stream,
+                    start_ps,
+                    end_ps,
+                    what: instr.kind,
+                    micro_batch: instr.micro_batch,
+                });
             }
             state.lock().done[stream as usize] = index + 1;
             state.wake.notify_all();
@@ -177,7 +186,8 @@ impl PassRun<'_> {
     fn operand(&self, at: At, tensor: Tensor, view: View, rows: u32, head: u16) -> Result<Vec<f64>, Halt> {
         let memory = &self.ranks[at.rank as usize].memory;
         let found = memory.get(view.buffer as usize).filter(|m| m.buffer.tensor == tensor);
-        let missing = |what: &str| self.fail(at, format!("{} of head {head}, buffer {}: {what}", tensor.name(), view.buffer));
+        let missing =
+            |what: &str| self.fail(at, format!("{} of head {head}, buffer {}: {what}", tensor.name(), view.buffer));
         let found = found.ok_or_else(|| missing("is no buffer of this tensor"))?;
         let reading = found.read();
         let mut out = Vec::new();
@@ -188,7 +198,10 @@ impl PassRun<'_> {
                 let (_, seq, row) = place.unwrap_or_default();
                 return Err(self.fail(
                     at,
-                    format!("reads {} of sequence {seq}, row {row}, head {head}, which is not there yet", tensor.name()),
+                    format!(
+                        "reads {} of sequence {seq}, row {row}, head {head}, which is not there yet",
+                        tensor.name()
+                    ),
                 ));
             }
             out.extend(values.iter().map(|x| f64::from(*x)));
@@ -196,13 +209,7 @@ impl PassRun<'_> {
         Ok(out)
     }
 
-    fn launch(
-        &self,
-        at: At,
-        tiles: Span,
-        mask: Mask,
-        (q_heads, kv_heads): (HeadRange, HeadRange),
-    ) -> Result<(), Halt> {
+    fn launch(&self, at: At, tiles: Span, mask: Mask, (q_heads, kv_heads): (HeadRange, HeadRange)) -> Result<(), Halt> {
         let shape = self.program.shape;
         let width = usize::from(shape.head_dim);
         let group = shape.q_heads.checked_div(shape.kv_heads).filter(|group| *group > 0);
@@ -256,7 +263,12 @@ impl PassRun<'_> {
             let what = Contribution { values: values.to_vec(), lse: result.lse.get(i as usize).copied() };
             let added = found.and_then(|_| add(memory, result.tensor, view, result.head, &what));
             added.ok_or_else(|| {
-                let what = format!("a result {}, head {}, has no place in buffer {}", result.tensor.name(), result.head, view.buffer);
+                let what = format!(
+                    "a result {}, head {}, has no place in buffer {}",
+                    result.tensor.name(),
+                    result.head,
+                    view.buffer
+                );
                 self.fail(at, what)
             })?;
         }
@@ -290,7 +302,8 @@ impl PassRun<'_> {
         let of_kind = |kind: BufferKind| state.memory.iter().filter(move |m| m.buffer.kind == kind);
         for sum in of_kind(BufferKind::Sum) {
             let tensor = sum.buffer.tensor;
-            let exit = of_kind(BufferKind::Exit).find(|m| m.buffer.tensor == tensor && m.buffer.runs == sum.buffer.runs);
+            let exit =
+                of_kind(BufferKind::Exit).find(|m| m.buffer.tensor == tensor && m.buffer.runs == sum.buffer.runs);
             let exit = exit.ok_or_else(|| self.fail(at, format!("no exit buffer for the sum of {}", tensor.name())))?;
             let (reading, mut writing) = (sum.read(), exit.write());
             for head in sum.buffer.heads.start..sum.buffer.heads.end {

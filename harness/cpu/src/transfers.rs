@@ -305,7 +305,8 @@ impl PassRun<'_> {
                     let to = program.home(tensor, head, mv.seq, row);
                     let to = to.or_else(|| program.accumulator(tensor, head, mv.seq, row));
                     let to = to.ok_or_else(|| {
-                        let what = format!("call {call} brings {}, which has no place", text(tensor, mv.seq, row, head));
+                        let what =
+                            format!("call {call} brings {}, which has no place", text(tensor, mv.seq, row, head));
                         self.fail(at, what)
                     })?;
                     let kind = program.buffers.get(to.buffer as usize).map(|buffer| buffer.kind);

@@ -7,6 +7,9 @@ use crate::home::{repeated, total};
 use crate::lower::{RankLowering, instr};
 use crate::{Instr, InstrId, InstrKind, PassProgram, TransferCall, TransferPart};
 
+/// Rows of accumulators that are home, and how many of them no call moves there.
+type Settled<'a> = (&'a Arc<[(u32, Rows)]>, u64);
+
 impl RankLowering<'_> {
     /// A call, with what it needs before and after.
     pub(crate) fn exchange(&self, program: &PassProgram, call: u32, out: &mut Vec<Instr>) {
@@ -78,7 +81,7 @@ impl RankLowering<'_> {
     /// Bytes of rows that are home but lie in accumulators because their tiles reach beyond the rank's own rows: those
     /// that go to sums, and those that go to exit buffers.
     fn settled_bytes(&self) -> (u64, u64) {
-        let mut known: Vec<(&Arc<[(u32, Rows)]>, u64)> = Vec::new();
+        let mut known: Vec<Settled<'_>> = Vec::new();
         let (mut added, mut rounded) = (0, 0);
         for accumulator in self.accumulators.iter().filter(|a| !a.strays.is_empty()) {
             let moved = Run::coalesce(&mut self.arrivals.local(accumulator.tensor, accumulator.heads));

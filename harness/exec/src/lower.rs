@@ -130,13 +130,7 @@ pub(crate) struct HomeResult {
 }
 
 impl<'a> RankLowering<'a> {
-    fn new(
-        plan: &'a Plan,
-        facts: &'a PassFacts,
-        operands: &'a Operands,
-        pass: Pass,
-        of_rank: OfRank<'a>,
-    ) -> Self {
+    fn new(plan: &'a Plan, facts: &'a PassFacts, operands: &'a Operands, pass: Pass, of_rank: OfRank<'a>) -> Self {
         let OfRank { rank, home, arrivals, before } = of_rank;
         let operands = operands.ranks.get(rank as usize).map_or(&[][..], Vec::as_slice);
         let mut this = Self {
@@ -272,7 +266,8 @@ impl<'a> RankLowering<'a> {
             self.accumulators.push(new);
             return;
         }
-        let (meeting, mut apart): (Vec<_>, Vec<_>) = std::mem::take(&mut self.accumulators).into_iter().partition(meets);
+        let (meeting, mut apart): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.accumulators).into_iter().partition(meets);
         for other in meeting {
             new.join(&other);
         }

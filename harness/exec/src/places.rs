@@ -60,9 +60,8 @@ impl<'a> Places<'a> {
         };
         let buffers = (0u32..).zip(&self.rank(rank)?.buffers);
         let holders = buffers.filter(|(_, b)| b.tensor == tensor && b.heads.contains(heads));
-        let places = holders.filter_map(|(index, buffer)| {
-            Some((ready(buffer.kind)?, place(index, &buffer.runs, seq, rows)?))
-        });
+        let places =
+            holders.filter_map(|(index, buffer)| Some((ready(buffer.kind)?, place(index, &buffer.runs, seq, rows)?)));
         // Of equals the last: slabs are in the order of calls.
         places.max_by_key(|(order, _)| *order).map(|(_, place)| place)
     }

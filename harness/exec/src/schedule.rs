@@ -135,41 +135,51 @@ impl Schedule {
         let mut states: Vec<State> = pass.ranks.iter().map(state).collect();
         let mut advanced = true;
         while std::mem::take(&mut advanced) {
-            for rank in 0..pass.ranks.len() {
+            for (rank, state) in states.iter_mut().enumerate() {
                 for stream in 0..pass.ranks[rank].streams.len() {
-                    while self.step(pass, rank, stream, &mut states[rank], &mut meetings)? {
+                    while self.step(pass, rank, stream, state, &mut meetings)? {
                         advanced = true;
                     }
                 }
             }
         }
-        for (rank, state) in (0u32..).zip(&states) {
+        self.stuck(pass, &states, &meetings).map_or(Ok(()), Err)
+    }
+
+    /// The instruction that is most likely at fault when not all are over: one that waits for a rank which takes no part
+    /// in its call, else one that waits for another of its rank which has not begun, else one that waits for a rank, else
+    /// the first that waits.
+    fn stuck(&self, pass: &PassProgram, states: &[State], meetings: &[Meeting]) -> Option<ProgramError> {
+        let mut found: Vec<(u32, ProgramError)> = Vec::new();
+        for (rank, state) in (0u32..).zip(states) {
             for (stream, instrs) in (0u32..).zip(&pass.ranks[rank as usize].streams) {
                 let index = state.done[stream as usize];
                 let Some(instr) = instrs.get(index as usize) else { continue };
-                let what = match instr.kind {
+                let (order, what) = match instr.kind {
                     InstrKind::Transfer { call } if state.posted[stream as usize] => {
-                        let begun = |peer: u32| {
-                            let transfer = self.transfer(peer, call);
-                            transfer.is_some_and(|id| {
-                                let peer = &states[peer as usize];
-                                let done = peer.done[id.stream as usize];
-                                done > id.index || done == id.index && peer.posted[id.stream as usize]
-                            })
-                        };
-                        let late = meetings[call as usize].peers(rank).find(|peer| !begun(*peer));
-                        format!("rank {} never begins call {call}", late.unwrap_or(rank))
+                        let mut peers = meetings[call as usize].peers(rank);
+                        let late = peers.find(|peer| !self.has_begun(states, *peer, call)).unwrap_or(rank);
+                        let order = if self.transfer(late, call).is_none() { 0 } else { 2 };
+                        (order, format!("rank {late} never begins call {call}"))
                     }
                     _ => {
-                        let late = self.late(pass, state, instr);
-                        let late = late.unwrap_or(InstrId { stream, index });
-                        format!("it waits for stream {}, instruction {}", late.stream, late.index)
+                        let late = self.late(pass, state, instr).unwrap_or(InstrId { stream, index });
+                        let travels = state.posted.get(late.stream as usize) == Some(&true);
+                        let order = if travels { 3 } else { 1 };
+                        (order, format!("it waits for stream {}, instruction {}", late.stream, late.index))
                     }
                 };
-                return Err(ProgramError::Stuck { rank, stream, index, what });
+                found.push((order, ProgramError::Stuck { rank, stream, index, what }));
             }
         }
-        Ok(())
+        found.into_iter().min_by_key(|(order, _)| *order).map(|(_, error)| error)
+    }
+
+    fn has_begun(&self, states: &[State], rank: u32, call: u32) -> bool {
+        let Some(id) = self.transfer(rank, call) else { return false };
+        let state = &states[rank as usize];
+        let done = state.done[id.stream as usize];
+        done > id.index || done == id.index && state.posted[id.stream as usize]
     }
 
     /// A dependency that is not over.
