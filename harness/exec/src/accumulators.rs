@@ -2,20 +2,30 @@ use std::sync::Arc;
 
 use skewbench_plan::{HeadRange, Pass, Rows, Run, Span, Tensor, Tile};
 
+use crate::arrivals::Arrivals;
+use crate::home::{Home, repeated, total};
+
 /// Partial sums of one tensor and head range on one rank.
 pub(crate) struct Accumulator {
     pub(crate) tensor: Tensor,
     pub(crate) heads: HeadRange,
-    /// All rows that tiles of the rank contribute to.
+    /// Rows that do not go straight home: those of tiles that reach beyond home, and those that pass through.
     pub(crate) runs: Arc<[Run]>,
-    /// Buffer of rows that are not home, when there are any.
+    /// Rows of `runs` that are home.
+    pub(crate) strays: Arc<[(u32, Rows)]>,
+    /// Some row at home gets more than one contribution from this rank.
+    pub(crate) meets_home: bool,
+    /// Buffer of `runs`, when there are any.
     pub(crate) away: Option<u32>,
     /// Tiles of the first launch that contributed.
     pub(crate) first_met: Option<Span>,
     first_meeting: (u64, Arc<[Run]>),
     /// Rows that some launch has contributed to so far.
     filled: Arc<[Run]>,
-    spans: Vec<Span>,
+    /// Tiles that contribute, with the number of launches on them.
+    spans: Vec<(Span, u32)>,
+    /// Routes that bring rows which are not home.
+    relays: Vec<u32>,
 }
 
 /// Tensors that launches of a pass contribute to; LSE goes with O, dV with dK.
@@ -37,66 +47,78 @@ impl Accumulator {
             tensor,
             heads,
             runs: none.clone(),
+            strays: Arc::from([]),
+            meets_home: false,
             away: None,
             first_met: None,
             first_meeting: (0, none.clone()),
             filled: none,
             spans: Vec::new(),
+            relays: Vec::new(),
         }
     }
 
-    pub(crate) fn add_span(&mut self, span: Span) {
-        if !self.spans.contains(&span) {
-            self.spans.push(span);
+    pub(crate) fn add_launch(&mut self, span: Span) {
+        self.add_launches(span, 1);
+    }
+
+    pub(crate) fn add_relay(&mut self, route: u32) {
+        if !self.relays.contains(&route) {
+            self.relays.push(route);
+        }
+    }
+
+    fn add_launches(&mut self, span: Span, count: u32) {
+        match self.spans.iter_mut().find(|(known, _)| *known == span) {
+            Some((_, launches)) => *launches += count,
+            None => self.spans.push((span, count)),
         }
     }
 
     /// Takes over another accumulator of the same tensor whose heads overlap.
     pub(crate) fn join(&mut self, other: &Self) {
         self.heads = HeadRange::new(self.heads.start.min(other.heads.start), self.heads.end.max(other.heads.end));
-        let own = std::mem::take(&mut self.spans);
-        self.spans.extend_from_slice(&other.spans);
-        own.into_iter().for_each(|span| self.add_span(span));
+        let own = std::mem::replace(&mut self.spans, other.spans.clone());
+        own.into_iter().for_each(|(span, count)| self.add_launches(span, count));
+        let own = std::mem::replace(&mut self.relays, other.relays.clone());
+        own.into_iter().for_each(|route| self.add_relay(route));
     }
 
-    /// Fixes the runs once all launches are known; accumulators on the same tiles share them.
-    pub(crate) fn close<'a>(&mut self, tiles: &[Tile], mut closed: impl Iterator<Item = &'a Self>) {
-        if let Some(twin) = closed.find(|a| a.tensor == self.tensor && a.spans == self.spans) {
+    /// Fixes where contributions go once all are known; accumulators of the rank on the same tiles share what follows.
+    pub(crate) fn close(&mut self, tiles: &[Tile], home: &Home, arrivals: &Arrivals, closed: &[Self]) {
+        let alike = |a: &&Self| (a.tensor, &a.spans, &a.relays) == (self.tensor, &self.spans, &self.relays);
+        if let Some(twin) = closed.iter().find(alike) {
             self.runs = twin.runs.clone();
+            self.strays = twin.strays.clone();
+            self.meets_home = twin.meets_home;
             return;
         }
-        let mut rows: Vec<(u32, Rows)> = self
-            .spans
-            .iter()
-            .flat_map(|span| &tiles[span.range()])
-            .map(|tile| (tile.seq, rows_of(self.tensor, tile)))
-            .collect();
-        self.runs = Run::coalesce(&mut rows);
-    }
-
-    /// True when every row that is contributed to lies in a run of `home`.
-    pub(crate) fn at_home(&self, home: &[Run]) -> bool {
-        self.runs.iter().all(|run| Run::find_dense(home, run.seq, run.rows).is_some())
-    }
-
-    /// Tiles that contribute.
-    pub(crate) fn spans(&self) -> &[Span] {
-        &self.spans
-    }
-
-    /// Rows of `home` that tiles contribute to which are not wholly home.
-    pub(crate) fn home_rows(&self, tiles: &[Tile], home: &[Run]) -> u64 {
+        let (mut at_home, mut away) = (Vec::new(), Vec::new());
         let mut near = 0;
-        let mut rows: Vec<(u32, Rows)> = self
-            .spans
-            .iter()
-            .flat_map(|span| &tiles[span.range()])
-            .map(|tile| (tile.seq, rows_of(self.tensor, tile)))
-            .filter(|(seq, rows)| Run::find_dense_near(home, &mut near, *seq, *rows).is_none())
-            .collect();
-        let reach = Run::coalesce(&mut rows);
-        let mut both: Vec<(u32, Rows)> = reach.iter().chain(home).map(|run| (run.seq, run.rows)).collect();
-        total(reach.iter().chain(home).map(|run| run.rows)) - total(Run::coalesce(&mut both).iter().map(|run| run.rows))
+        for (span, launches) in &self.spans {
+            let before = at_home.len();
+            for tile in &tiles[span.range()] {
+                let rows = rows_of(self.tensor, tile);
+                let is_home = home.find_near(&mut near, tile.seq, rows).is_some();
+                if is_home { &mut at_home } else { &mut away }.push((tile.seq, rows));
+            }
+            self.meets_home |= *launches > 1 && at_home.len() > before;
+        }
+        away.extend(self.relays.iter().flat_map(|route| arrivals.outside(*route)));
+        self.runs = Run::coalesce(&mut away);
+        away.clear();
+        let mut strays = Vec::new();
+        for run in self.runs.iter() {
+            home.split(run.seq, run.rows, &mut strays, &mut away);
+        }
+        at_home.extend_from_slice(&strays);
+        self.strays = strays.into();
+        self.meets_home |= repeated(&mut at_home) > 0;
+    }
+
+    /// True when nothing goes anywhere but straight home.
+    pub(crate) fn at_home(&self) -> bool {
+        self.runs.is_empty()
     }
 
     /// True before any launch has contributed.
@@ -154,8 +176,4 @@ fn union(a: &[Run], b: &[Run]) -> Arc<[Run]> {
             None => out.push(*next),
         }
     }
-}
-
-fn total(rows: impl Iterator<Item = Rows>) -> u64 {
-    rows.map(|r| u64::from(r.len)).sum()
 }

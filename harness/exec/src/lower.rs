@@ -1,11 +1,13 @@
 use std::sync::Arc;
 
 use skewbench_plan::{
-    CallMode, Dtype, Facts, HeadRange, Launch, LaunchOperands, OpId, Operands, Pass, PassFacts, PassPlan, Plan,
-    Provider, Rows, Run, Slab, Span, Tensor, TensorSet, Work,
+    Dtype, Facts, HeadRange, Launch, LaunchOperands, OpId, Operands, Pass, PassFacts, PassPlan, Plan, Provider, Rows,
+    Run, Span, Tensor, Work,
 };
 
 use crate::accumulators::{Accumulator, contributions, rows_of};
+use crate::arrivals::{Arrivals, SumPart};
+use crate::home::Home;
 use crate::{
     Buffer, BufferKind, Instr, InstrId, InstrKind, PassProgram, Program, RankProgram, RouteTable, TileView,
     TransferCall, TransferPart, View,
@@ -63,18 +65,20 @@ fn lower_pass(plan: &Plan, facts: &PassFacts, operands: &Operands, pass: Pass) -
                 row_bytes: part.row_bytes(plan.shape.head_dim, call.dtype),
             });
         }
-        calls.push(TransferCall { mode: call.mode, dtype: call.dtype, parts });
+        calls.push(TransferCall { mode: call.mode, dtype: call.dtype, parts, keep: call.keep });
     }
     let mut program = PassProgram { calls, routes, ..PassProgram::default() };
     let mut exit: Vec<Vec<(u32, Rows)>> = vec![Vec::new(); plan.ranks as usize];
     for shard in &plan.exit {
         exit[shard.rank as usize].push((shard.seq, shard.rows));
     }
+    let sums = SumPart::of(&program, pass);
     let mut before: Vec<Accumulator> = Vec::new();
     for rank in 0..plan.ranks {
-        let home = Run::coalesce(&mut exit[rank as usize]);
-        let (lowered, accumulators) =
-            RankLowering::new(plan, facts, operands, pass, rank, home, &before).run(&mut program)?;
+        let home = Home::new(&mut exit[rank as usize]);
+        let arrivals = Arrivals::new(&program, &sums, rank, &home);
+        let of_rank = OfRank { rank, home, arrivals, before: &before };
+        let (lowered, accumulators) = RankLowering::new(plan, facts, operands, pass, of_rank).run(&mut program)?;
         program.ranks.push(lowered);
         before = accumulators;
     }
@@ -87,35 +91,47 @@ struct ResultMemo {
     views: Arc<[View]>,
 }
 
-struct RankLowering<'a> {
-    plan: &'a Plan,
-    table: &'a PassPlan,
-    facts: &'a PassFacts,
-    operands: &'a [LaunchOperands],
-    pass: Pass,
+/// What is known of a rank before it is lowered.
+struct OfRank<'a> {
     rank: u32,
-    home: Arc<[Run]>,
+    home: Home,
+    arrivals: Arrivals,
+    /// Accumulators of the rank before: ranks that run the same tiles share what follows from them.
+    before: &'a [Accumulator],
+}
+
+pub(crate) struct RankLowering<'a> {
+    pub(crate) plan: &'a Plan,
+    table: &'a PassPlan,
+    pub(crate) facts: &'a PassFacts,
+    operands: &'a [LaunchOperands],
+    pub(crate) pass: Pass,
+    pub(crate) rank: u32,
+    pub(crate) home: Home,
+    pub(crate) arrivals: Arrivals,
     buffers: Vec<Buffer>,
     /// First buffer of each slab.
     slab_base: Vec<u32>,
-    /// Exit buffers of O (forward) or dQ and dK (backward).
-    exit_base: Vec<(Tensor, u32)>,
-    accumulators: Vec<Accumulator>,
-    /// Those of the rank before: ranks that run the same tiles share what follows from them.
+    /// Where results that are home go: O (forward) or dQ and dK (backward).
+    pub(crate) at_home: Vec<HomeResult>,
+    pub(crate) accumulators: Vec<Accumulator>,
     before: &'a [Accumulator],
     results: Vec<ResultMemo>,
 }
 
+/// Where one result of the rank's own rows goes.
+#[derive(Clone, Copy)]
+pub(crate) struct HomeResult {
+    pub(crate) tensor: Tensor,
+    /// Sum buffer, or exit buffer where there is none.
+    pub(crate) buffer: u32,
+    /// It is a sum.
+    pub(crate) summed: bool,
+}
+
 impl<'a> RankLowering<'a> {
-    fn new(
-        plan: &'a Plan,
-        facts: &'a PassFacts,
-        operands: &'a Operands,
-        pass: Pass,
-        rank: u32,
-        home: Arc<[Run]>,
-        before: &'a [Accumulator],
-    ) -> Self {
+    fn new(plan: &'a Plan, facts: &'a PassFacts, operands: &'a Operands, pass: Pass, of_rank: OfRank<'a>) -> Self {
+        let OfRank { rank, home, arrivals, before } = of_rank;
         let operands = operands.ranks.get(rank as usize).map_or(&[][..], Vec::as_slice);
         let mut this = Self {
             plan,
@@ -125,11 +141,12 @@ impl<'a> RankLowering<'a> {
             pass,
             rank,
             home,
+            arrivals,
             before,
             results: Vec::new(),
             buffers: Vec::new(),
             slab_base: Vec::new(),
-            exit_base: Vec::new(),
+            at_home: Vec::new(),
             accumulators: Vec::new(),
         };
         for slab in &facts.slabs[rank as usize].slabs {
@@ -146,11 +163,9 @@ impl<'a> RankLowering<'a> {
             }
             this.slab_base.push(base);
         }
+        this.find_accumulators();
         for tensor in contributions(pass) {
-            let heads = if tensor.is_kv() { plan.shape.all_kv() } else { plan.shape.all_q() };
-            let runs = this.home.clone();
-            let base = this.push_result(BufferKind::Exit, *tensor, Dtype::Bf16, heads, &runs);
-            this.exit_base.push((*tensor, base));
+            this.open_home(*tensor);
         }
         this.open_accumulators();
         this
@@ -171,23 +186,40 @@ impl<'a> RankLowering<'a> {
         self.buffers.len() as u32 - 1
     }
 
-    /// Buffers of a result and of what goes with it: O with LSE, dK with dV.
-    fn push_result(
-        &mut self,
-        kind: BufferKind,
-        tensor: Tensor,
-        dtype: Dtype,
-        heads: HeadRange,
-        runs: &Arc<[Run]>,
-    ) -> u32 {
-        let base = self.push_buffer(kind, tensor, dtype, heads, runs.clone());
+    /// Exit buffers of a result and of what goes with it, and f32 sums where they are needed.
+    fn open_home(&mut self, tensor: Tensor) {
+        let shape = self.plan.shape;
+        let heads = if tensor.is_kv() { shape.all_kv() } else { shape.all_q() };
+        let own_sums = || self.accumulators.iter().any(|a| a.tensor == tensor && a.meets_home);
+        let summed = self.arrivals.sums_home(tensor) || own_sums();
+        let runs = self.home.runs.clone();
+        let mut buffer = self.push_buffer(BufferKind::Exit, tensor, Dtype::Bf16, heads, runs.clone());
+        if tensor == Tensor::DK {
+            self.push_buffer(BufferKind::Exit, Tensor::DV, Dtype::Bf16, heads, runs.clone());
+        }
+        if summed {
+            buffer = self.push_buffer(BufferKind::Sum, tensor, Dtype::F32, heads, runs.clone());
+            if tensor == Tensor::DK {
+                self.push_buffer(BufferKind::Sum, Tensor::DV, Dtype::F32, heads, runs.clone());
+            }
+        }
+        // LSE is f32 in any case: it follows the buffer that O is added to.
+        if tensor == Tensor::O {
+            self.push_buffer(BufferKind::Exit, Tensor::Lse, Dtype::F32, heads, runs);
+        }
+        self.at_home.push(HomeResult { tensor, buffer, summed });
+    }
+
+    /// Accumulator buffers of a result and of what goes with it: O with LSE, dK with dV.
+    fn open_away(&mut self, tensor: Tensor, heads: HeadRange, runs: Arc<[Run]>) -> u32 {
         let follower = match tensor {
             Tensor::O => Some(Tensor::Lse),
             Tensor::DK => Some(Tensor::DV),
             _ => None,
         };
+        let base = self.push_buffer(BufferKind::Accumulator, tensor, Dtype::F32, heads, runs.clone());
         if let Some(follower) = follower {
-            self.push_buffer(kind, follower, dtype, heads, runs.clone());
+            self.push_buffer(BufferKind::Accumulator, follower, Dtype::F32, heads, runs);
         }
         base
     }
@@ -204,35 +236,53 @@ impl<'a> RankLowering<'a> {
         if tensor.is_kv() { self.plan.shape.kv_of(launch.q_heads) } else { launch.q_heads }
     }
 
-    fn open_accumulators(&mut self) {
+    /// Launches on overlapping heads, and sums that pass through, add to one accumulator of all of their heads.
+    fn find_accumulators(&mut self) {
         for launch in self.launches() {
             for tensor in contributions(self.pass) {
-                let heads = self.heads(*tensor, &launch);
-                // Launches on overlapping heads add to one accumulator of all of them.
-                let mut joined = Accumulator::new(*tensor, heads);
-                joined.add_span(launch.tiles);
-                let (apart, meeting): (Vec<_>, Vec<_>) = std::mem::take(&mut self.accumulators)
-                    .into_iter()
-                    .partition(|a| a.tensor != *tensor || !a.heads.overlaps(joined.heads));
-                self.accumulators = apart;
-                for other in meeting {
-                    joined.join(&other);
-                }
-                self.accumulators.push(joined);
+                let mut new = Accumulator::new(*tensor, self.heads(*tensor, &launch));
+                new.add_launch(launch.tiles);
+                self.join(new);
+            }
+        }
+        for part in self.arrivals.parts.clone() {
+            if self.arrivals.outside(part.routes).next().is_some() {
+                let mut new = Accumulator::new(part.tensor, part.heads);
+                new.add_relay(part.routes);
+                self.join(new);
             }
         }
         let mut accumulators = std::mem::take(&mut self.accumulators);
         for i in 0..accumulators.len() {
             let (closed, rest) = accumulators.split_at_mut(i);
-            let accumulator = &mut rest[0];
-            accumulator.close(&self.table.tiles, closed.iter().chain(self.before));
-            if !accumulator.at_home(&self.home) {
-                let runs = accumulator.runs.clone();
-                let (tensor, heads) = (accumulator.tensor, accumulator.heads);
-                accumulator.away = Some(self.push_result(BufferKind::Accumulator, tensor, Dtype::F32, heads, &runs));
-            }
+            rest[0].close(&self.table.tiles, &self.home, &self.arrivals, closed);
         }
         self.accumulators = accumulators;
+    }
+
+    fn join(&mut self, mut new: Accumulator) {
+        let meets = |a: &Accumulator| a.tensor == new.tensor && a.heads.overlaps(new.heads);
+        if !self.accumulators.iter().any(meets) {
+            self.accumulators.push(new);
+            return;
+        }
+        let (meeting, mut apart): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.accumulators).into_iter().partition(meets);
+        for other in meeting {
+            new.join(&other);
+        }
+        apart.push(new);
+        self.accumulators = apart;
+    }
+
+    fn open_accumulators(&mut self) {
+        for i in 0..self.accumulators.len() {
+            let accumulator = &self.accumulators[i];
+            if !accumulator.at_home() {
+                let (tensor, heads, runs) = (accumulator.tensor, accumulator.heads, accumulator.runs.clone());
+                self.accumulators[i].away = Some(self.open_away(tensor, heads, runs));
+            }
+        }
     }
 
     fn run(mut self, program: &mut PassProgram) -> Result<(RankProgram, Vec<Accumulator>), LowerError> {
@@ -260,13 +310,7 @@ impl<'a> RankLowering<'a> {
                 last[stream].push(lowered[stream].len() as u32 - 1);
             }
         }
-        let settle = self.settled_bytes(program);
-        let merges = last_merges(&lowered);
-        if let Some(compute) = lowered.first_mut().filter(|_| settle > 0) {
-            let after = events(program, &merges);
-            compute.push(Instr { after, ..instr(InstrKind::Settle { bytes: settle }) });
-        }
-        self.round_sums(program, &mut lowered, &merges);
+        self.finish(program, &mut lowered);
         for (stream, first, after) in pending {
             let start = program.events.len() as u32;
             program.events.extend(after.iter().map(|op| InstrId {
@@ -278,68 +322,6 @@ impl<'a> RankLowering<'a> {
         Ok((RankProgram { buffers: self.buffers, streams: lowered }, self.accumulators))
     }
 
-    /// Bytes of rows that are home but lie in accumulators because their tiles reach beyond the rank's own rows.
-    fn settled_bytes(&self, program: &PassProgram) -> u64 {
-        let mut known: Vec<(Tensor, &[Span], u64)> = Vec::new();
-        let mut bytes = 0;
-        for accumulator in self.accumulators.iter().filter(|a| a.away.is_some()) {
-            let (tensor, spans) = (accumulator.tensor, accumulator.spans());
-            let moved =
-                program.calls.iter().filter(|c| c.mode == CallMode::Accumulate).flat_map(|c| &c.parts).any(|p| {
-                    let heads = if tensor.is_kv() { p.kv_heads } else { p.q_heads };
-                    let local = program.routes[p.routes as usize].rows[self.rank as usize].local;
-                    p.tensors.has(tensor) && heads.overlaps(accumulator.heads) && local > 0
-                });
-            if moved {
-                continue;
-            }
-            let rows = match known.iter().find(|k| (k.0, k.1) == (tensor, spans)) {
-                Some(known) => known.2,
-                None => {
-                    let rows = accumulator.home_rows(&self.table.tiles, &self.home);
-                    known.push((tensor, spans, rows));
-                    rows
-                }
-            };
-            bytes += rows * u64::from(accumulator.heads.len()) * self.result_row_bytes(tensor, Dtype::F32);
-        }
-        bytes
-    }
-
-    /// After the last merge of f32 partial sums, the finished sums of the rank's own rows become bf16.
-    fn round_sums(&self, program: &mut PassProgram, lowered: &mut [Vec<Instr>], merges: &[InstrId]) {
-        let merged = |instr: &Instr| match instr.kind {
-            InstrKind::Merge { call, .. } => Some(call),
-            _ => None,
-        };
-        let mut tensors = TensorSet::default();
-        for call in lowered.iter().flatten().filter_map(merged) {
-            for part in &program.calls[call as usize].parts {
-                tensors = tensors.union(part.tensors);
-            }
-        }
-        let rows: u64 = self.home.iter().map(|run| u64::from(run.rows.len)).sum();
-        let shape = self.plan.shape;
-        let bytes: u64 = tensors
-            .iter()
-            .filter(|t| *t != Tensor::Lse)
-            .map(|t| {
-                let heads = if t.is_kv() { shape.kv_heads } else { shape.q_heads };
-                rows * u64::from(heads) * t.row_bytes(shape.head_dim, Dtype::F32)
-            })
-            .sum();
-        let Some(last) = merges.last().filter(|_| bytes > 0) else { return };
-        // Sums are complete once all streams have merged and the compute stream has run out.
-        let mut wait: Vec<InstrId> = merges.iter().copied().filter(|m| m.stream != last.stream).collect();
-        if let Some(end) = lowered.first().and_then(|compute| compute.len().checked_sub(1)) {
-            wait.push(InstrId { stream: 0, index: end as u32 });
-        }
-        let after = events(program, &wait);
-        if let Some(stream) = lowered.get_mut(last.stream as usize) {
-            stream.push(Instr { after, ..instr(InstrKind::Cast { bytes }) });
-        }
-    }
-
     fn scattered(&self, tensor: Tensor, seq: u32, rows: Rows) -> LowerError {
         LowerError::Operand { rank: self.rank, tensor: tensor.name(), seq, row: rows.start }
     }
@@ -348,10 +330,10 @@ impl<'a> RankLowering<'a> {
         self.accumulators.iter().position(|a| a.tensor == tensor && a.heads.contains(heads)).unwrap_or(0)
     }
 
-    /// Where the tiles' results go: straight to the exit buffer when all rows of a tile are home, else to the accumulator.
+    /// Where the tiles' results go: straight home when all rows of a tile are, else to the accumulator.
     fn results(&mut self, slot: usize, launch: &Launch) -> Result<Arc<[View]>, LowerError> {
         let accumulator = &self.accumulators[slot];
-        let exit = self.exit_base.iter().find(|(t, _)| *t == accumulator.tensor).map(|(_, base)| *base);
+        let at_home = self.at_home.iter().find(|h| h.tensor == accumulator.tensor).map(|home| home.buffer);
         let tensor = accumulator.tensor;
         if let Some(memo) = self.results.iter().find(|m| m.key == (launch.tiles, tensor, accumulator.away)) {
             return Ok(memo.views.clone());
@@ -362,8 +344,8 @@ impl<'a> RankLowering<'a> {
             .iter()
             .map(|tile| {
                 let rows = rows_of(tensor, tile);
-                let home = Run::find_dense_near(&self.home, &mut near_home, tile.seq, rows);
-                let home = exit.zip(home).map(|(buffer, row)| View { buffer, row });
+                let home = self.home.find_near(&mut near_home, tile.seq, rows);
+                let home = at_home.zip(home).map(|(buffer, row)| View { buffer, row });
                 let away = || {
                     let row = Run::find_dense_near(&accumulator.runs, &mut near_away, tile.seq, rows);
                     accumulator.away.zip(row).map(|(buffer, row)| View { buffer, row })
@@ -454,7 +436,7 @@ impl<'a> RankLowering<'a> {
     }
 
     /// Bytes of one row and head of a result and of what goes with it.
-    fn result_row_bytes(&self, tensor: Tensor, dtype: Dtype) -> u64 {
+    pub(crate) fn result_row_bytes(&self, tensor: Tensor, dtype: Dtype) -> u64 {
         let one = tensor.row_bytes(self.plan.shape.head_dim, dtype);
         match tensor {
             Tensor::O => one + Tensor::Lse.row_bytes(self.plan.shape.head_dim, dtype),
@@ -462,59 +444,8 @@ impl<'a> RankLowering<'a> {
             _ => one,
         }
     }
-
-    fn exchange(&self, program: &PassProgram, call: u32, out: &mut Vec<Instr>) {
-        let transfer = &program.calls[call as usize];
-        let rows = |part: &TransferPart| program.routes[part.routes as usize].rows[self.rank as usize];
-        let pack: u64 = transfer
-            .parts
-            .iter()
-            .map(|part| {
-                let gathers = transfer.mode == CallMode::Copy && self.slices_heads(call, part);
-                (rows(part).local + if gathers { rows(part).sent } else { 0 }) * part.row_bytes
-            })
-            .sum();
-        if pack > 0 {
-            out.push(instr(InstrKind::Pack { call, bytes: pack }));
-        }
-        out.push(instr(InstrKind::Transfer { call }));
-        if transfer.mode == CallMode::Accumulate && transfer.dtype == Dtype::F32 {
-            let bytes: u64 = transfer.parts.iter().map(|part| rows(part).received * part.row_bytes).sum();
-            if bytes > 0 {
-                out.push(instr(InstrKind::Merge { call, bytes }));
-            }
-        }
-    }
-
-    /// True when the part carries only some heads of a tensor that the rank holds with more heads side by side.
-    fn slices_heads(&self, call: u32, part: &TransferPart) -> bool {
-        let earlier = |slab: &&Slab| !matches!(slab.provider, Provider::Call(other) if other >= call);
-        let slabs = &self.facts.slabs[self.rank as usize].slabs;
-        part.tensors.iter().any(|tensor| {
-            let (part_heads, slab_heads): (HeadRange, fn(&Slab) -> HeadRange) =
-                if tensor.is_kv() { (part.kv_heads, |s| s.kv_heads) } else { (part.q_heads, |s| s.q_heads) };
-            let mut holders =
-                slabs.iter().filter(earlier).filter(|s| s.tensors.has(tensor) && slab_heads(s).contains(part_heads));
-            !holders.any(|s| slab_heads(s) == part_heads)
-        })
-    }
 }
 
-/// The last merge of every transfer stream that has one.
-fn last_merges(lowered: &[Vec<Instr>]) -> Vec<InstrId> {
-    let merge = |i: &Instr| matches!(i.kind, InstrKind::Merge { .. });
-    let streams = lowered.iter().enumerate().skip(1);
-    streams
-        .filter_map(|(s, list)| Some(InstrId { stream: s as u32, index: list.iter().rposition(merge)? as u32 }))
-        .collect()
-}
-
-fn events(program: &mut PassProgram, list: &[InstrId]) -> Span {
-    let start = program.events.len() as u32;
-    program.events.extend_from_slice(list);
-    Span { start, end: program.events.len() as u32 }
-}
-
-fn instr(kind: InstrKind) -> Instr {
+pub(crate) fn instr(kind: InstrKind) -> Instr {
     Instr { kind, after: Span { start: 0, end: 0 }, micro_batch: 0 }
 }

@@ -60,13 +60,20 @@ pub enum BufferKind {
     Exit,
     /// Filled by a call of this pass.
     Received(u32),
-    /// Kept from a call of the forward pass.
+    /// Kept from a call of the forward pass: what it brought, or the O and LSE that it took away.
     Kept(u32),
-    /// Partial sums that are computed here and leave or are merged.
+    /// Partial sums in f32 of rows that are not home or whose tiles reach beyond home; they leave or are settled.
     Accumulator,
+    /// f32 sums of the rank's own rows and all heads, where some of these rows get more than one contribution or an f32
+    /// one; cast into the exit buffers at the end. LSE is f32 anyway and is summed in its exit buffer.
+    Sum,
 }
 
 /// A device buffer of one tensor: `[rows, heads, head_dim]`, token-major (LSE: `[rows, heads]`).
+///
+/// Results start empty: the first contribution to a row and head is written, each further one is added (O with LSE:
+/// merged by log-sum-exp), and what leaves in an accumulate call leaves its rows empty again. An exit buffer beside a
+/// [`BufferKind::Sum`] of its tensor gets values from the cast alone; any other exit buffer gets one contribution a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffer {
     /// Why it exists.
@@ -92,7 +99,8 @@ pub struct View {
     pub row: u32,
 }
 
-/// Operands of one tile.
+/// Operands and results of one tile. Results are added where they lie in an accumulator or a sum, and written where they
+/// lie in an exit buffer, which then has no other contribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TileView {
     /// Packed sequence.
@@ -105,13 +113,13 @@ pub struct TileView {
     pub q: View,
     /// Rows of K; V lies at the same row of the buffer after it.
     pub k: View,
-    /// Rows of O: the accumulator in the forward, the merged output in the backward. LSE lies in the buffer after it.
+    /// Rows of O: the result in the forward, the merged output in the backward. LSE lies in the buffer after it.
     pub o: View,
     /// Backward: rows of dO.
     pub d_o: View,
-    /// Backward: rows of the dQ accumulator.
+    /// Backward: rows of the result dQ.
     pub dq: View,
-    /// Backward: rows of the dK accumulator; dV lies at the same row of the buffer after it.
+    /// Backward: rows of the result dK; dV lies at the same row of the buffer after it.
     pub dk: View,
 }
 
@@ -174,6 +182,9 @@ pub struct TransferCall {
     pub dtype: Dtype,
     /// Parts.
     pub parts: Vec<TransferPart>,
+    /// Forward: what a copy brings, or the O and LSE of the rows that an accumulate call takes (rows that stay on their
+    /// rank included), become the [`BufferKind::Kept`] buffers of the backward.
+    pub keep: bool,
 }
 
 /// Position of an instruction on its rank.
@@ -210,38 +221,44 @@ pub enum InstrKind {
         /// KV heads.
         kv_heads: HeadRange,
     },
-    /// Gathers rows and heads for a call into contiguous memory, rows that stay on the rank included.
+    /// Gathers rows and heads for a call into contiguous memory. Rows that stay on the rank are copied into the slab
+    /// (copy), or moved from their accumulator to the rank's sums or exit buffers (accumulate).
     Pack {
         /// The call.
         call: u32,
         /// Bytes copied: read once and written once.
         bytes: u64,
     },
-    /// This rank's part in a call.
+    /// This rank's part in a call. What arrives for an exit buffer is written there, what arrives for an accumulator or a
+    /// sum waits for the merge.
     Transfer {
         /// The call.
         call: u32,
     },
-    /// Adds what a call brought (O: merges by log-sum-exp) to the accumulators of the rank.
+    /// Adds what a call brought (O: merges by log-sum-exp) to the sums of the rank where the rows are home, else to its
+    /// accumulators.
     Merge {
         /// The call.
         call: u32,
-        /// Bytes that arrived: read once, with as many of the accumulator read and written.
+        /// Bytes that arrived: read once, with as many of the f32 sum read and written. Final results that arrive in bf16
+        /// are read once and written in f32, which is as many bytes.
         bytes: u64,
     },
     /// Adds (O: merges by log-sum-exp) those results of the launch before it that share rows with one another or with an
-    /// accumulator that already holds a partial sum.
+    /// accumulator or sum that already holds a partial one.
     MergeLocal {
         /// Bytes of the results that are added.
         bytes: u64,
     },
-    /// Adds (O: merges) to the exit buffers those rows of the rank's accumulators that are home: tiles whose rows are only
-    /// partly home wrote them there. Rows that a call moves from the rank to itself are not among them.
+    /// Moves home those rows of the rank's accumulators that are: tiles whose rows are only partly home wrote them there.
+    /// Rows that a call moves from the rank to itself are not among them.
     Settle {
-        /// Bytes of the rows.
-        bytes: u64,
+        /// Bytes of the rows that are added to (O: merged into) [`BufferKind::Sum`] buffers.
+        added: u64,
+        /// Bytes of the rows that are rounded into exit buffers.
+        rounded: u64,
     },
-    /// Rounds finished f32 sums to bf16.
+    /// Rounds all [`BufferKind::Sum`] buffers of the rank into the exit buffers of their tensors.
     Cast {
         /// Bytes read.
         bytes: u64,
@@ -251,4 +268,21 @@ pub enum InstrKind {
         /// Tokens.
         tokens: u32,
     },
+}
+
+/// One executed instruction, simulated or real.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceEvent {
+    /// Rank.
+    pub rank: u32,
+    /// Stream of the rank.
+    pub stream: u32,
+    /// When it started; for a transfer, when it was posted.
+    pub start_ps: u64,
+    /// When it ended.
+    pub end_ps: u64,
+    /// What it was.
+    pub what: InstrKind,
+    /// Micro-batch.
+    pub micro_batch: u16,
 }

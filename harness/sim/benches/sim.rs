@@ -26,7 +26,7 @@ fn pool(ranks: u32, peers: u32, tiles: u32) -> Program {
         let heads = HeadRange::new(0, 1);
         let routes = (piece % 2) as u32;
         let part = TransferPart { routes, tensors: TensorSet::KV, q_heads: heads, kv_heads: heads, row_bytes: 1024 };
-        pass.calls.push(TransferCall { mode: CallMode::Copy, dtype: Dtype::Bf16, parts: vec![part] });
+        pass.calls.push(TransferCall { mode: CallMode::Copy, dtype: Dtype::Bf16, parts: vec![part], keep: false });
     }
     let view = View { buffer: 0, row: 0 };
     for rank in 0..ranks {

@@ -114,8 +114,10 @@ impl Pricer<'_> {
             InstrKind::Merge { bytes, .. } => pricing.copy_ps(bytes.saturating_mul(3)),
             // A bf16 result is read, the f32 accumulator, twice its size, read and written.
             InstrKind::MergeLocal { bytes } => pricing.copy_ps(bytes.saturating_mul(5)),
-            // f32 rows are read, bf16 ones written.
-            InstrKind::Settle { bytes } => pricing.copy_ps(bytes.saturating_add(bytes / 2)),
+            // f32 rows are read; sums are read and written, or bf16 rows written.
+            InstrKind::Settle { added, rounded } => {
+                pricing.copy_ps(added.saturating_mul(3).saturating_add(rounded).saturating_add(rounded / 2))
+            }
             // f32 is read, bf16 written.
             InstrKind::Cast { bytes } => pricing.copy_ps(bytes.saturating_add(bytes / 2)),
             InstrKind::Linear { tokens } => (f64::from(tokens) * self.machine.linear.of(self.pass)) as u64,

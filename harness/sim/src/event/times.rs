@@ -1,4 +1,5 @@
-use skewbench_exec::{InstrKind, Program};
+pub use skewbench_exec::TraceEvent;
+use skewbench_exec::Program;
 use skewbench_plan::Pass;
 
 use super::{
@@ -23,23 +24,6 @@ pub struct Runs {
 impl Runs {
     /// All extra runs, no trace.
     pub const ALL: Self = Self { compute_only: true, transfers_only: true, trace: false };
-}
-
-/// One executed instruction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TraceEvent {
-    /// Rank.
-    pub rank: u32,
-    /// Stream of the rank.
-    pub stream: u32,
-    /// When it started; for a transfer, when it was posted.
-    pub start_ps: u64,
-    /// When it ended.
-    pub end_ps: u64,
-    /// What it was.
-    pub what: InstrKind,
-    /// Micro-batch.
-    pub micro_batch: u16,
 }
 
 /// Times of one pass.

@@ -63,7 +63,7 @@ impl Builder {
     pub fn call(&mut self, routes: u32, row_bytes: u64) -> u32 {
         let heads = HeadRange::new(0, 1);
         let part = TransferPart { routes, tensors: TensorSet::KV, q_heads: heads, kv_heads: heads, row_bytes };
-        self.pass.calls.push(TransferCall { mode: CallMode::Copy, dtype: Dtype::Bf16, parts: vec![part] });
+        self.pass.calls.push(TransferCall { mode: CallMode::Copy, dtype: Dtype::Bf16, parts: vec![part], keep: false });
         self.pass.calls.len() as u32 - 1
     }
 

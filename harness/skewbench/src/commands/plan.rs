@@ -192,7 +192,9 @@ fn slice(pass: &str, program: &skewbench_exec::PassProgram, event: &TraceEvent, 
         InstrKind::Pack { bytes, .. } => (format!("{pass} pack"), json!({ "bytes": bytes })),
         InstrKind::Merge { bytes, .. } => (format!("{pass} merge"), json!({ "bytes": bytes })),
         InstrKind::MergeLocal { bytes } => (format!("{pass} merge own"), json!({ "bytes": bytes })),
-        InstrKind::Settle { bytes } => (format!("{pass} settle"), json!({ "bytes": bytes })),
+        InstrKind::Settle { added, rounded } => {
+            (format!("{pass} settle"), json!({ "added_bytes": added, "rounded_bytes": rounded }))
+        }
         InstrKind::Cast { bytes } => (format!("{pass} cast"), json!({ "bytes": bytes })),
         InstrKind::Linear { tokens } => (format!("{pass} linear"), json!({ "tokens": tokens })),
     };

@@ -1,0 +1,290 @@
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use skewbench_exec::{Buffer, BufferKind, Places, Program, TraceEvent, View};
+use skewbench_plan::{CallMode, Pass, Tensor};
+
+use crate::memory::{Memory, each_row, elements};
+use crate::pass::{Halt, PassRun, RankState};
+use crate::table::is_poison;
+use crate::{CpuError, Inputs, Table};
+
+/// How a program is run.
+#[derive(Clone, Copy, Debug)]
+pub struct RunOptions {
+    /// A run in which no instruction ends for so long is given up; longer than any kernel call takes.
+    pub patience: Duration,
+    /// Most bytes of all buffers of all ranks.
+    pub memory_bytes: u64,
+    /// Record when every instruction starts and ends.
+    pub trace: bool,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self { patience: Duration::from_secs(60), memory_bytes: 8 << 30, trace: false }
+    }
+}
+
+/// What a program leaves. Rows that nothing was written to are marked, see [`Outputs::is_written`].
+#[derive(Clone, Debug)]
+pub struct Outputs {
+    /// Output.
+    pub o: Table,
+    /// Log-sum-exp of the scaled scores; of rows whose O travels without it, from the rank that keeps it for the backward.
+    pub lse: Table,
+    /// Gradient of the queries.
+    pub dq: Table,
+    /// Gradient of the keys.
+    pub dk: Table,
+    /// Gradient of the values.
+    pub dv: Table,
+    /// Instructions of the forward by rank and stream, in wall-clock time since the pass began; empty unless asked for.
+    pub forward_trace: Vec<TraceEvent>,
+    /// The same of the backward.
+    pub backward_trace: Vec<TraceEvent>,
+}
+
+impl Outputs {
+    /// False for a row and head that no instruction has written to.
+    pub fn is_written(values: &[f32]) -> bool {
+        !is_poison(values)
+    }
+
+    fn table(&mut self, tensor: Tensor) -> Option<&mut Table> {
+        match tensor {
+            Tensor::O => Some(&mut self.o),
+            Tensor::Lse => Some(&mut self.lse),
+            Tensor::DQ => Some(&mut self.dq),
+            Tensor::DK => Some(&mut self.dk),
+            Tensor::DV => Some(&mut self.dv),
+            _ => None,
+        }
+    }
+
+    /// Copies a buffer's rows that have been written.
+    fn collect(&mut self, memory: &Memory<'_>) {
+        let reading = memory.read();
+        let Some(table) = self.table(memory.buffer.tensor) else { return };
+        for (index, seq, row) in each_row(memory.buffer) {
+            for head in memory.buffer.heads.start..memory.buffer.heads.end {
+                let from = reading.at(index, head).filter(|values| !is_poison(values));
+                if let (Some(from), Some(to)) = (from, table.at_mut(seq, row, head)) {
+                    to.copy_from_slice(from);
+                }
+            }
+        }
+    }
+}
+
+/// Runs both passes of a program.
+///
+/// # Errors
+/// [`CpuError`] when the program cannot run on these inputs, or leaves results elsewhere than at home. Whether the
+/// results are right is for [`compare`](crate::compare()) to say.
+pub fn run(program: &Program, inputs: &Inputs, options: &RunOptions) -> Result<Outputs, CpuError> {
+    fits(program, inputs)?;
+    let all = [&program.forward, &program.backward].into_iter().flat_map(|pass| &pass.ranks).flat_map(|r| &r.buffers);
+    let bytes = all.fold(0u64, |sum, buffer| sum.saturating_add(elements(buffer, program.shape).saturating_mul(4)));
+    if bytes > options.memory_bytes {
+        return Err(CpuError::Memory { bytes, limit: options.memory_bytes });
+    }
+    let tokens = inputs.tokens();
+    let table = |tensor| Table::poisoned(tensor, program.shape, &tokens);
+    let mut outputs = Outputs {
+        o: table(Tensor::O),
+        lse: table(Tensor::Lse),
+        dq: table(Tensor::DQ),
+        dk: table(Tensor::DK),
+        dv: table(Tensor::DV),
+        forward_trace: Vec::new(),
+        backward_trace: Vec::new(),
+    };
+    let states = ranks(program, Pass::Forward, inputs, None)?;
+    let (forward, trace) = execute(program, Pass::Forward, states, options)?;
+    outputs.forward_trace = trace;
+    // What senders keep comes first: homes have the last word.
+    for memory in forward.iter().flat_map(|state| &state.kept).filter(|m| m.buffer.tensor == Tensor::Lse) {
+        outputs.collect(memory);
+    }
+    for memory in forward.iter().flat_map(|state| &state.memory).filter(|m| m.buffer.kind == BufferKind::Exit) {
+        outputs.collect(memory);
+    }
+    let states = ranks(program, Pass::Backward, inputs, Some(&forward))?;
+    let (backward, trace) = execute(program, Pass::Backward, states, options)?;
+    outputs.backward_trace = trace;
+    let gradient = |tensor: Tensor| matches!(tensor, Tensor::DQ | Tensor::DK | Tensor::DV);
+    let exits = backward.iter().flat_map(|state| &state.memory).filter(|m| m.buffer.kind == BufferKind::Exit);
+    for memory in exits.filter(|m| gradient(m.buffer.tensor)) {
+        outputs.collect(memory);
+    }
+    Ok(outputs)
+}
+
+fn fits(program: &Program, inputs: &Inputs) -> Result<(), CpuError> {
+    let (ours, theirs) = (program.shape, inputs.shape);
+    if ours != theirs {
+        return Err(CpuError::Inputs(format!("the program has heads {ours:?}, the inputs {theirs:?}")));
+    }
+    if ours.kv_heads == 0 || ours.head_dim == 0 || !ours.q_heads.is_multiple_of(ours.kv_heads) {
+        return Err(CpuError::Inputs(format!("{ours:?} is not a shape of attention")));
+    }
+    let (forward, backward) = (program.forward.ranks.len(), program.backward.ranks.len());
+    if forward != backward {
+        return Err(CpuError::Inputs(format!("the forward has {forward} ranks, the backward {backward}")));
+    }
+    Ok(())
+}
+
+/// The ranks of a pass with what they hold at its start.
+fn ranks<'a>(
+    program: &'a Program,
+    pass: Pass,
+    inputs: &Inputs,
+    forward: Option<&[RankState<'a>]>,
+) -> Result<Vec<RankState<'a>>, CpuError> {
+    let shape = program.shape;
+    let table = program.pass(pass);
+    let places = Places::of(table)?;
+    let calls = &program.forward.calls;
+    let taken = |call: u32| calls.get(call as usize).is_some_and(|call| call.mode == CallMode::Accumulate);
+    let mut states = Vec::with_capacity(table.ranks.len());
+    for (rank, body) in (0u32..).zip(&table.ranks) {
+        let memory: Vec<Memory<'a>> = body.buffers.iter().map(|buffer| Memory::new(buffer, shape)).collect();
+        for to in &memory {
+            match (to.buffer.kind, forward.and_then(|all| all.get(rank as usize))) {
+                (BufferKind::Entry, _) => load(to, inputs)?,
+                (BufferKind::Exit | BufferKind::Kept(_), Some(before)) => {
+                    if let Some(from) = left_by(before, to.buffer) {
+                        to.copy(from);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let later = program.backward.ranks.get(rank as usize).filter(|_| pass == Pass::Forward);
+        let later = later.map(|body| body.buffers.as_slice()).unwrap_or_default().iter();
+        let kept = later.filter(|buffer| matches!(buffer.kind, BufferKind::Kept(call) if taken(call)));
+        let kept = kept.map(|buffer| Memory::new(buffer, shape)).collect();
+        states.push(RankState::new(body, memory, kept, places.additions(rank)));
+    }
+    Ok(states)
+}
+
+/// What the forward leaves for a buffer of the backward.
+fn left_by<'m, 'a>(before: &'m RankState<'a>, buffer: &Buffer) -> Option<&'m Memory<'a>> {
+    let kind = match buffer.kind {
+        BufferKind::Kept(call) => match before.kept.iter().find(|kept| std::ptr::eq(kept.buffer, buffer)) {
+            Some(kept) => return Some(kept),
+            None => BufferKind::Received(call),
+        },
+        other => other,
+    };
+    let same = |b: &Buffer| (b.kind, b.tensor, b.heads) == (kind, buffer.tensor, buffer.heads) && b.runs == buffer.runs;
+    before.memory.iter().find(|m| same(m.buffer))
+}
+
+/// Fills an entry buffer.
+fn load(to: &Memory<'_>, inputs: &Inputs) -> Result<(), CpuError> {
+    let Buffer { tensor, heads, .. } = *to.buffer;
+    let table = inputs.table(tensor);
+    let mut writing = to.write();
+    for (index, seq, row) in each_row(to.buffer) {
+        for head in heads.start..heads.end {
+            let from = table.and_then(|table| table.at(seq, row, head));
+            let from = from.ok_or_else(|| {
+                CpuError::Inputs(format!("they have no {} of sequence {seq}, row {row}, head {head}", tensor.name()))
+            })?;
+            if let Some(to) = writing.at(index, head) {
+                to.copy_from_slice(from);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs all streams of a pass, each in a thread of its own.
+fn execute<'a>(
+    program: &'a Program,
+    pass: Pass,
+    ranks: Vec<RankState<'a>>,
+    options: &RunOptions,
+) -> Result<(Vec<RankState<'a>>, Vec<TraceEvent>), CpuError> {
+    let table = program.pass(pass);
+    let run = PassRun {
+        program,
+        table,
+        pass,
+        places: Places::of(table)?,
+        ranks,
+        patience: options.patience,
+        started: Instant::now(),
+        last_end: AtomicU64::new(0),
+        stopped: AtomicBool::new(false),
+    };
+    let failure: Mutex<Option<CpuError>> = Mutex::new(None);
+    let stop = |error: CpuError| {
+        failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        run.stopped.store(true, Ordering::Relaxed);
+        run.ranks.iter().for_each(|state| state.wake.notify_all());
+    };
+    let mut trace = Vec::new();
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for (rank, state) in (0u32..).zip(&run.ranks) {
+            for stream in 0..state.program.streams.len() as u32 {
+                let (run, stop) = (&run, &stop);
+                let work = move || match run.stream(rank, stream, options.trace) {
+                    Ok(events) => events,
+                    Err(halt) => {
+                        if let Halt::Here(error) = halt {
+                            stop(error);
+                        }
+                        Vec::new()
+                    }
+                };
+                match std::thread::Builder::new().spawn_scoped(scope, work) {
+                    Ok(thread) => threads.push((rank, stream, thread)),
+                    Err(error) => stop(CpuError::Thread(error)),
+                }
+            }
+        }
+        for (rank, stream, thread) in threads {
+            match thread.join() {
+                Ok(events) => trace.extend(events),
+                Err(_) => stop(CpuError::Abnormal { pass: run.name(), rank, stream }),
+            }
+        }
+    });
+    if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(error);
+    }
+    nothing_is_left(&run)?;
+    Ok((run.ranks, trace))
+}
+
+/// Every sum has been taken home.
+fn nothing_is_left(run: &PassRun<'_>) -> Result<(), CpuError> {
+    for (rank, state) in (0u32..).zip(&run.ranks) {
+        let unmerged = state.lock().staged.values().flatten().next().map(|arrived| arrived.place());
+        let away = (0u32..).zip(&state.memory).filter(|(_, m)| m.buffer.kind == BufferKind::Accumulator);
+        let mut places = away.filter(|(_, m)| m.buffer.tensor != Tensor::Lse).flat_map(|(buffer, memory)| {
+            let heads = memory.buffer.heads.start..memory.buffer.heads.end;
+            let reading = memory.read();
+            let held: Vec<_> = each_row(memory.buffer)
+                .flat_map(|row| heads.clone().map(move |head| (row, head)))
+                .filter(|((index, ..), head)| reading.at(*index, *head).is_some_and(|values| !is_poison(values)))
+                .take(1)
+                .collect();
+            held.into_iter().map(move |((index, ..), head)| (memory.buffer.tensor, View { buffer, row: index }, head))
+        });
+        if let Some((tensor, view, head)) = unmerged.or_else(|| places.next()) {
+            let buffer = state.program.buffers.get(view.buffer as usize);
+            let row = buffer.and_then(|buffer| each_row(buffer).find(|(index, ..)| *index == view.row));
+            let (_, seq, row) = row.unwrap_or_default();
+            return Err(CpuError::Left { pass: run.name(), rank, tensor: tensor.name(), seq, row, head });
+        }
+    }
+    Ok(())
+}
