@@ -31,6 +31,9 @@ fn variants() -> Vec<(String, Run)> {
         ("ulysses".to_owned(), json!({})),
         ("ring-zigzag".to_owned(), json!({"shard": "document"})),
         ("ring-zigzag".to_owned(), json!({"shard": "sequence"})),
+        ("wlb".to_owned(), json!({"sharding": "auto"})),
+        ("wlb".to_owned(), json!({"sharding": "document", "gather": "needed"})),
+        ("wlb".to_owned(), json!({"sharding": "sequence", "regather": true})),
     ];
     for (resend, pieces, shards) in [(true, 4, 1), (false, 3, 2)] {
         variants.push(("libra".to_owned(), json!({"resend": resend, "M": pieces, "H": shards, "B": 7})));

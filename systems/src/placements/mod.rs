@@ -9,6 +9,7 @@ mod pooled;
 pub mod random;
 pub mod sorted;
 pub mod vrsp;
+pub mod wlb;
 mod work;
 pub mod zigzag;
 pub mod zigzag_swap;

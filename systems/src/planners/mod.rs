@@ -4,3 +4,4 @@ mod cp_group;
 pub mod libra;
 pub mod ring_zigzag;
 pub mod ulysses;
+pub mod wlb;

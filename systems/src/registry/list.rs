@@ -1,6 +1,6 @@
 use super::{NamedSystem, PlacementEntry, PlannerEntry, libra};
-use crate::placements::{arrival, lpt, random, sorted, vrsp, zigzag, zigzag_swap, zigzag_swap_all};
-use crate::planners::{ring_zigzag, ulysses};
+use crate::placements::{arrival, lpt, random, sorted, vrsp, wlb as packing, zigzag, zigzag_swap, zigzag_swap_all};
+use crate::planners::{ring_zigzag, ulysses, wlb};
 
 /// All placements.
 pub const PLACEMENTS: &[PlacementEntry] = &[
@@ -12,10 +12,12 @@ pub const PLACEMENTS: &[PlacementEntry] = &[
     zigzag_swap::ENTRY,
     zigzag_swap_all::ENTRY,
     vrsp::ENTRY,
+    packing::ENTRY,
+    packing::NO_DEFERRAL,
 ];
 
 /// All planners.
-pub const PLANNERS: &[PlannerEntry] = &[ulysses::ENTRY, ring_zigzag::ENTRY, libra::ENTRY];
+pub const PLANNERS: &[PlannerEntry] = &[ulysses::ENTRY, ring_zigzag::ENTRY, libra::ENTRY, wlb::ENTRY];
 
 /// All named systems. `libra-tap` keeps the head pieces of `libra`, so that the two differ in placement alone.
 pub const SYSTEMS: &[NamedSystem] = &[
@@ -67,5 +69,19 @@ pub const SYSTEMS: &[NamedSystem] = &[
         placement: "vrsp",
         summary: "variance-reduced placement, tiled attention pooling and pipelined head pieces",
         source: "arXiv 2607.23250",
+    },
+    NamedSystem {
+        name: "wlb",
+        planner: "wlb",
+        placement: "wlb",
+        summary: "documents packed by work, outliers kept for later steps, the cheaper of two CP shardings a sequence",
+        source: "WLB-LLM, arXiv 2503.17924",
+    },
+    NamedSystem {
+        name: "wlb-no-deferral",
+        planner: "wlb",
+        placement: "wlb-no-deferral",
+        summary: "WLB-LLM without its queue of outliers, as others compare with",
+        source: "WLB-LLM, arXiv 2503.17924, as in DistCA, arXiv 2510.18121",
     },
 ];
