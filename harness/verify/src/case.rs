@@ -34,8 +34,11 @@ impl Case {
         let dp = rng.random_range(1..=8);
         let cp = rng.random_range(1..=9);
         let kv_heads = rng.random_range(1..=4u16);
-        let shape =
-            AttentionShape { q_heads: kv_heads * rng.random_range(1..=4u16), kv_heads, head_dim: [4, 8, 16][rng.random_range(0..3)] };
+        let shape = AttentionShape {
+            q_heads: kv_heads * rng.random_range(1..=4u16),
+            kv_heads,
+            head_dim: [4, 8, 16][rng.random_range(0..3)],
+        };
         let waves = rng.random_range(1..=2);
         let window = [rng.random_range(1..=24), rng.random_range(25..=WINDOW)][rng.random_range(0..2)].max(cp);
         let steps = (0..steps).map(|_| (0..dp * waves).map(|_| window_of(window, &mut rng)).collect()).collect();
@@ -90,7 +93,8 @@ fn value_of(accepts: &Accepts, rng: &mut impl Rng) -> Option<Value> {
         return None;
     }
     let whole = |min: u64, max: u64, rng: &mut dyn Rng| -> Value {
-        let candidates = [min, min.saturating_add(1), min.saturating_add(rng.random_range(0..8)), 1 << rng.random_range(0..9)];
+        let candidates =
+            [min, min.saturating_add(1), min.saturating_add(rng.random_range(0..8)), 1 << rng.random_range(0..9)];
         candidates[rng.random_range(0..4)].clamp(min, max).into()
     };
     Some(match *accepts {

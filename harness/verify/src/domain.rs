@@ -51,7 +51,10 @@ fn checked(
     for (pass, name) in [(Pass::Forward, "forward"), (Pass::Backward, "backward")] {
         let loads = loads(plan, pass);
         if loads != plan.load(pass) {
-            return Err(Finding::Numbers { at, what: format!("{name}: the reported loads are not those of the tiles") });
+            return Err(Finding::Numbers {
+                at,
+                what: format!("{name}: the reported loads are not those of the tiles"),
+            });
         }
         let heaviest = loads.iter().copied().enumerate().max_by_key(|(_, load)| *load).unwrap_or_default();
         if heaviest.1 > bound {
@@ -113,7 +116,9 @@ fn simulated(
     if run()? != times {
         return Err(Finding::Unrepeatable { part: "simulation" });
     }
-    for (pass, name, times) in [(Pass::Forward, "forward", &times.forward), (Pass::Backward, "backward", &times.backward)] {
+    for (pass, name, times) in
+        [(Pass::Forward, "forward", &times.forward), (Pass::Backward, "backward", &times.backward)]
+    {
         let busiest = times.launch_ps.iter().copied().max().unwrap_or(0);
         let alone = times.compute_only_ps.unwrap_or(0).max(times.transfers_only_ps.unwrap_or(0));
         if times.wave_ps < busiest || times.wave_ps < alone {

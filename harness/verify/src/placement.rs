@@ -1,4 +1,4 @@
-use skewbench_plan::{PlaceContext, PlacedStep, Placement, Step, SystemError};
+use skewbench_plan::{PackedSequence, PlaceContext, PlacedStep, Placement, Step, SystemError};
 
 use crate::finding::Finding;
 use crate::guard::guarded;
@@ -19,14 +19,28 @@ pub fn place(
         return Err(Err(Finding::Unrepeatable { part: "placement" }));
     }
     let wrong = |step: usize, what: String| Err(Err(Finding::Placement { step, what }));
+    let mut waiting = 0u64;
     for (index, step) in placed.iter().enumerate() {
+        waiting += steps.get(index).map_or(0, Step::tokens);
+        let ran: u64 = step.sequences.iter().map(PackedSequence::tokens).sum();
+        if waiting.checked_sub(ran) != Some(step.delayed_tokens) {
+            let what = format!("{waiting} tokens were there, {ran} ran, and {} are said to wait", step.delayed_tokens);
+            return wrong(index, what);
+        }
+        waiting -= ran;
         if let Err(what) = shape(step, context(0).layout.dp) {
             return wrong(index, what);
         }
         let Some(delivered) = steps.get(index) else { continue };
         let same = documents(delivered.sequences.iter()) == documents(step.sequences.iter());
-        if step.preserved != same {
-            let what = format!("says preserved = {}, but the documents of the step are {}the delivered ones", step.preserved, if same { "" } else { "not " });
+        // A late document may take the place of another one of its length.
+        let swapped = !step.late.is_empty() || step.delayed_tokens > 0;
+        if step.preserved != same && (step.preserved || !swapped) {
+            let what = format!(
+                "says preserved = {}, but the documents of the step are {}the delivered ones",
+                step.preserved,
+                if same { "" } else { "not " }
+            );
             return wrong(index, what);
         }
         if !placement.stateful() && !same {
@@ -35,7 +49,13 @@ pub fn place(
         if let Some(bound) = placement.load_bound(delivered, &context(delivered.index)) {
             let worker = bound.over.heaviest(step);
             if worker.1 > bound.pairs {
-                let what = format!("{} {} has {} pairs, above the declared bound of {}", bound.over.name(), worker.0, worker.1, bound.pairs);
+                let what = format!(
+                    "{} {} has {} pairs, above the declared bound of {}",
+                    bound.over.name(),
+                    worker.0,
+                    worker.1,
+                    bound.pairs
+                );
                 return wrong(index, what);
             }
         }
@@ -45,7 +65,10 @@ pub fn place(
     if delivered != ran {
         let what = format!(
             "{} documents of {} tokens were delivered, {} of {} ran once everything was drained",
-            delivered.len(), total(&delivered), ran.len(), total(&ran)
+            delivered.len(),
+            total(&delivered),
+            ran.len(),
+            total(&ran)
         );
         return wrong(placed.len(), what);
     }
@@ -62,7 +85,8 @@ fn run(
 ) -> Result<Vec<PlacedStep>, Result<SystemError, Finding>> {
     let all = || {
         let mut placer = placement.placer();
-        let mut placed = steps.iter().map(|step| placer.place(step, &context(step.index))).collect::<Result<Vec<_>, _>>()?;
+        let mut placed =
+            steps.iter().map(|step| placer.place(step, &context(step.index))).collect::<Result<Vec<_>, _>>()?;
         placed.extend(placer.finish(&context(steps.len() as u64))?);
         Ok(placed)
     };
@@ -77,7 +101,10 @@ fn shape(step: &PlacedStep, dp: u32) -> Result<(), String> {
         }
         for sequence in &wave.sequences {
             let Some(runs) = runs.get_mut(*sequence as usize) else {
-                return Err(format!("wave {number} runs sequence {sequence}, and the step has {}", step.sequences.len()));
+                return Err(format!(
+                    "wave {number} runs sequence {sequence}, and the step has {}",
+                    step.sequences.len()
+                ));
             };
             *runs += 1;
         }
@@ -96,7 +123,7 @@ fn shape(step: &PlacedStep, dp: u32) -> Result<(), String> {
 }
 
 /// All document lengths, sorted.
-fn documents<'a>(sequences: impl Iterator<Item = &'a skewbench_plan::PackedSequence>) -> Vec<u32> {
+fn documents<'a>(sequences: impl Iterator<Item = &'a PackedSequence>) -> Vec<u32> {
     let mut all: Vec<u32> = sequences.flat_map(|s| s.documents().iter().copied()).collect();
     all.sort_unstable();
     all

@@ -1,6 +1,6 @@
 use std::sync::{Arc, OnceLock};
 
-use skewbench_plan::{Domain, FlopsCost, PackedSequence, PlaceContext, Placement, PlacedStep, Planner, Scope};
+use skewbench_plan::{Domain, FlopsCost, PackedSequence, PlaceContext, PlacedStep, Placement, Planner, Scope};
 use skewbench_sim::{Pricing, Profile};
 
 use crate::finding::{Ending, Finding, Place, Seen};
@@ -34,7 +34,8 @@ static COST: FlopsCost = FlopsCost { flops_per_s: 6e14, bytes_per_s: 5e10 };
 
 fn pricing() -> Result<&'static Arc<Pricing>, Finding> {
     static PRICING: OnceLock<Result<Arc<Pricing>, String>> = OnceLock::new();
-    let made = PRICING.get_or_init(|| Profile::named("h200").map(|p| Arc::new(Pricing::new(p))).map_err(|e| e.to_string()));
+    let made =
+        PRICING.get_or_init(|| Profile::named("h200").map(|p| Arc::new(Pricing::new(p))).map_err(|e| e.to_string()));
     made.as_ref().map_err(|what| Finding::Panic { part: "profile", what: what.clone() })
 }
 
@@ -54,13 +55,8 @@ fn run(
 ) -> Result<Seen, Result<skewbench_plan::SystemError, Finding>> {
     let pricing = pricing().map_err(Err)?;
     let layout = case.layout();
-    let context = |step: u64| PlaceContext {
-        layout,
-        pool: subject.pool,
-        seed: case.seed ^ step,
-        shape: case.shape,
-        cost: &COST,
-    };
+    let context =
+        |step: u64| PlaceContext { layout, pool: subject.pool, seed: case.seed ^ step, shape: case.shape, cost: &COST };
     let placed = placement::place(subject.placement, &case.loaded(), context)?;
     let mut seen = Seen::default();
     for (at, step) in places(&placed, subject.planner.scope(), case.dp).into_iter().take(DOMAINS) {
@@ -91,9 +87,11 @@ fn places(placed: &[PlacedStep], scope: Scope, dp: u32) -> Vec<(Place, &PlacedSt
             Scope::Wave => std::iter::once(0..dp).collect(),
         };
         for wave in 0..step.waves.len() {
-            all.extend(domains.iter().enumerate().map(|(order, range)| {
-                (order, Place { step: number, wave, first: range.start, end: range.end }, step)
-            }));
+            all.extend(
+                domains.iter().enumerate().map(|(order, range)| {
+                    (order, Place { step: number, wave, first: range.start, end: range.end }, step)
+                }),
+            );
         }
     }
     all.sort_by_key(|(order, ..)| *order);
