@@ -18,13 +18,15 @@
 //!   where least work already gives each micro-batch one.
 //! - **Left over documents** wait for the next step too, with the same longest delay. Documents that may wait no longer are
 //!   packed before all others; what of them does not fit goes to the micro-batch of least work beyond Lmax, as DistCA does
-//!   with all that is left over. With sequences of at most a window and `lmax` of at least 2 that never happens: the
-//!   shortest micro-batch then holds at most a window. A document longer than Lmax goes beyond it at once.
+//!   with all that is left over. With steps of one size, sequences of at most a window and `lmax` of at least 2 that never
+//!   happens: the shortest micro-batch then holds at most a window. A document longer than Lmax goes beyond it at once.
 //! - **Empty micro-batches.** When so much waits that a micro-batch would be empty, it takes the document that has waited
 //!   longest (the longest level's of these). When nothing waits it stays empty, a packed sequence of no tokens, where DistCA
 //!   adds a document of 128 tokens that nobody delivered.
-//! - **Waves.** Which micro-batches run at once is not known; `deal` as for other placements, with the heaviest together by
-//!   default.
+//! - **Waves.** Which micro-batches run at once is not known. By default neighbours do (`deal = "arrival"`): packing starts
+//!   with the longest document in the first micro-batch, the next in the second, and so on, so that neighbours hold
+//!   documents of like length and, as their work is even, like shares of attention. `deal = "sorted"` takes them by work,
+//!   which differs little between them and then says nothing about their attention.
 //! - **End of the data.** What still waits runs in extra steps of the fewest waves in which micro-batches hold a window on
 //!   average, at most as many waves as the last step had.
 //!
@@ -38,7 +40,6 @@ mod queues;
 use serde::Deserialize;
 use skewbench_plan::{Placement, Placer};
 
-use super::deal::DEAL;
 use super::{Deal, Measure};
 use crate::registry::PlacementEntry;
 use crate::{Accepts, DefaultValue, OptionSpec};
@@ -66,6 +67,13 @@ const LMAX: OptionSpec = OptionSpec {
     default: DefaultValue::Number(2.0),
     accepts: Accepts::Number { min: 1.0, max: 1024.0 },
     summary: "greatest length of a micro-batch, in windows",
+};
+
+const DEAL: OptionSpec = OptionSpec {
+    default: DefaultValue::Text("arrival"),
+    accepts: Accepts::Choice(&["arrival", "sorted"]),
+    summary: "micro-batches are dealt to waves in their order, or heaviest first",
+    ..super::deal::DEAL
 };
 
 const LEVELS: OptionSpec = OptionSpec {

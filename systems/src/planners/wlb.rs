@@ -11,10 +11,11 @@
 //! - **Launches.** The front chunks of a rank are one kernel call, its back chunks another, each on the keys of a document
 //!   from its first to the last that the chunk sees. With CP = 1 nothing is cut and there is one call.
 //! - **Transfers.** One all-gather of K and V, not overlapped; gathered rows are kept for the backward (option `regather`
-//!   gathers them again and spares the memory). One reduce-scatter of dK and dV after the backward, partial sums in f32.
-//!   Every rank gathers all rows, also those behind its last query; option `gather = "needed"`, ours, leaves these out.
-//!   The reordering of gathered rows, which the artifact can leave out of its timings, needs nothing here: rows are
-//!   addressed in the order of the packed sequence.
+//!   gathers them again and spares the memory). One reduce-scatter of dK and dV after the backward; partial sums travel in
+//!   f32, as in every plan. Every rank gathers all rows, also those behind its last query; option `gather = "needed"`, ours,
+//!   leaves these out.
+//!   Gathered rows need no reordering here (DistCA leaves it out of its timings by default): a slab is addressed in the
+//!   order of the packed sequence.
 //!
 //! Chosen here: the reduce-scatter leaves out sums to which a rank has contributed nothing, where the artifact sends zeros;
 //! rank 0 sends and rank CP - 1 receives as much either way, so the slowest rank is not spared. The choice of the shards
