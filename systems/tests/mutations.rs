@@ -46,8 +46,11 @@ fn plans(documents: &[&[u32]; 2], cp: u32, shape: AttentionShape) -> Vec<Plan> {
     let libra = |options| planned("libra", options, documents, cp, shape);
     vec![
         planned("ulysses", json!({}), documents, cp, shape),
+        planned("ring", json!({}), documents, cp, shape),
         planned("ring-zigzag", json!({"shard": "document"}), documents, cp, shape),
         planned("ring-zigzag", json!({"shard": "sequence"}), documents, cp, shape),
+        planned("ring-striped", json!({"shard": "document"}), documents, cp, shape),
+        planned("ring-striped", json!({"shard": "sequence"}), documents, cp, shape),
         libra(json!({"resend": true, "M": 2, "H": 1, "B": 3})),
         libra(json!({"resend": false, "M": 3, "H": 2, "B": 4})),
         striped_ring(&all, cp, shape),
