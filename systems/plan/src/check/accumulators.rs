@@ -96,10 +96,12 @@ struct Homes {
     runs: Vec<Run>,
     /// No run has a stride, so that runs do not interleave.
     dense: bool,
+    /// The stride of all runs, above 1, and the runs sorted by sequence, class and row.
+    lanes: Option<(u32, Vec<Run>)>,
 }
 
 fn homes(view: &View<'_>) -> Vec<Homes> {
-    let mut homes = vec![Homes { runs: Vec::new(), dense: true }; view.plan.ranks as usize];
+    let mut homes = vec![Homes { dense: true, ..Homes::default() }; view.plan.ranks as usize];
     for shard in &view.plan.exit {
         let home = &mut homes[shard.rank as usize];
         home.runs.push(Run { seq: shard.seq, rows: shard.rows, offset: 0 });
@@ -107,6 +109,12 @@ fn homes(view: &View<'_>) -> Vec<Homes> {
     }
     for home in &mut homes {
         home.runs.sort_unstable_by_key(|r| (r.seq, r.rows.start));
+        let stride = home.runs.first().map_or(1, |r| r.rows.stride);
+        if stride > 1 && home.runs.iter().all(|r| r.rows.stride == stride) {
+            let mut lanes = home.runs.clone();
+            lanes.sort_unstable_by_key(|r| (r.seq, r.rows.class(), r.rows.start));
+            home.lanes = Some((stride, lanes));
+        }
     }
     homes
 }
@@ -399,24 +407,36 @@ fn conserved(
 
 /// A local move takes home, once, what tiles that reach beyond the rank's own rows have computed for them.
 fn local_moves(view: &View<'_>, rank: u32, group: &[Event], stretches: &[Stretch]) -> Result<(), (Stretch, String)> {
-    let mut taken_before: Vec<&Stretch> = Vec::new();
-    for taken in stretches.iter().filter(|s| s.local && group[s.event as usize].departs()) {
+    let mut taken: Vec<&Stretch> = stretches.iter().filter(|s| s.local && group[s.event as usize].departs()).collect();
+    if taken.is_empty() {
+        return Ok(());
+    }
+    taken.sort_by_key(|s| s.place());
+    let lane = |s: &Stretch| (s.seq, s.class);
+    if let Some(twice) = taken.windows(2).find(|w| lane(w[0]) == lane(w[1]) && w[1].start < w[0].end) {
+        let what = format!("{} takes a contribution that has already left", group[twice[1].event as usize].describe());
+        return Err((Stretch { end: twice[0].end.min(twice[1].end), ..*twice[1] }, what));
+    }
+    let mut all_made: Vec<&Stretch> =
+        stretches.iter().filter(|s| matches!(group[s.event as usize].change, Change::Contribution(..))).collect();
+    all_made.sort_by_key(|s| s.place());
+    // How far those of a lane reach up to each.
+    let mut reach: Vec<u32> = Vec::with_capacity(all_made.len());
+    for (i, s) in all_made.iter().enumerate() {
+        let before = i.checked_sub(1).filter(|p| lane(all_made[*p]) == lane(s)).map_or(0, |p| reach[p]);
+        reach.push(before.max(s.end));
+    }
+    for taken in taken {
         let departure = &group[taken.event as usize];
-        let meets =
-            |s: &&Stretch| (s.seq, s.class) == (taken.seq, taken.class) && s.start < taken.end && taken.start < s.end;
         let part = |s: &Stretch| Stretch { start: taken.start.max(s.start), end: taken.end.min(s.end), ..*taken };
-        if let Some(twice) = taken_before.iter().copied().find(meets) {
-            let what = format!("{} takes a contribution that has already left", departure.describe());
-            return Err((part(twice), what));
-        }
-        taken_before.push(taken);
-        let made = |s: &&Stretch| matches!(group[s.event as usize].change, Change::Contribution(..)) && meets(s);
-        let mut made: Vec<&Stretch> = stretches.iter().filter(made).collect();
+        let past = all_made.partition_point(|s| (lane(s), s.start) < (lane(taken), taken.end));
+        let meeting = (0..past).rev().take_while(|i| lane(all_made[*i]) == lane(taken) && reach[*i] > taken.start);
+        let mut made: Vec<&Stretch> = meeting.map(|i| all_made[i]).filter(|s| s.end > taken.start).collect();
+        made.reverse();
         if let Some(late) = made.iter().find(|s| !view.order.before(rank, group[s.event as usize].op, departure.op)) {
             let what = format!("{} does not wait for {}", departure.describe(), group[late.event as usize].describe());
             return Err((part(late), what));
         }
-        made.sort_unstable_by_key(|s| s.start);
         let mut covered = taken.start;
         for s in &made {
             if s.start > covered {
@@ -489,6 +509,20 @@ fn home_until(homes: &Homes, stretch: &Stretch, index: u32, until: &mut u32) -> 
             *until = (*until).min(at);
         }
     };
+    if let Some((_, lanes)) = homes.lanes.as_ref().filter(|(of, _)| *of == stride) {
+        let lane = (stretch.seq, class);
+        let next = lanes.partition_point(|r| (r.seq, r.rows.class(), r.rows.start) <= (lane.0, lane.1, row));
+        let in_lane = |run: &&Run| (run.seq, run.rows.class()) == lane;
+        let before = next.checked_sub(1).and_then(|i| lanes.get(i)).filter(in_lane);
+        if let Some(run) = before.filter(|run| row < run.rows.end()) {
+            cut(until, run.rows.end());
+            return true;
+        }
+        if let Some(run) = lanes.get(next).filter(in_lane) {
+            cut(until, run.rows.start);
+        }
+        return false;
+    }
     let first = homes.runs.partition_point(|r| r.seq < stretch.seq);
     let count = homes.runs[first..].partition_point(|r| r.seq == stretch.seq);
     let of_sequence = &homes.runs[first..first + count];
