@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 use skewbench_plan::Layout;
 
-use super::{Model, PipelineTimes, Recompute, StageLinear, layers_of_stage, one_f_one_b};
+use super::{Model, PipelineTimes, Recompute, ShardingTimes, StageLinear, layers_of_stage, one_f_one_b};
 use crate::{Pricing, Profile};
 
 /// When data-parallel ranks of different pools wait for each other.
@@ -42,8 +42,9 @@ pub struct StepInput<'a> {
     pub recompute: Recompute,
     /// When pools wait for each other.
     pub wait: Wait,
-    /// Picoseconds that gradient reduction adds at the end of a step.
-    pub gradient_ps: u64,
+    /// Collectives of parameters and gradients. A pass of a micro-batch hides its own and takes at least as long as they do;
+    /// those at the end of the step add to it.
+    pub sharding: ShardingTimes,
     /// Picoseconds to pass activations to the next stage.
     pub hop_ps: u64,
 }
@@ -105,7 +106,7 @@ impl StepInput<'_> {
         };
         let slowest = pipelines.iter().enumerate().max_by_key(|(i, times)| (times.makespan_ps, std::cmp::Reverse(*i)));
         let (rank, times) = slowest.filter(|(_, times)| times.makespan_ps > 0).ok_or(StepError::Empty)?;
-        let seconds = times.makespan_ps.saturating_add(self.gradient_ps) as f64 / 1e12;
+        let seconds = times.makespan_ps.saturating_add(self.sharding.step_ps) as f64 / 1e12;
         let tokens = self.waves.len() as f64 * f64::from(dp) * f64::from(self.window);
         let cards = self.layout.cards() as f64;
         let peak = profile.card.bf16_flops_per_s;
@@ -135,12 +136,15 @@ impl StepInput<'_> {
             let times = |wave: &WaveAttention| (of(&wave.forward_ps), of(&wave.backward_ps));
             let linear_forward = (tokens * linear.forward_ps_per_token) as u64;
             let linear_backward = (tokens * linear.backward_ps_per_token) as u64;
-            forward.push(
-                self.waves.iter().map(|w| layers.saturating_mul(times(w).0).saturating_add(linear_forward)).collect(),
-            );
+            let one = |w: &WaveAttention| {
+                let work = layers.saturating_mul(times(w).0).saturating_add(linear_forward);
+                work.max(self.sharding.forward_ps)
+            };
+            forward.push(self.waves.iter().map(one).collect());
             let both = |w: &WaveAttention| {
                 let (f, b) = times(w);
-                layers.saturating_mul(b.saturating_add(again.saturating_mul(f))).saturating_add(linear_backward)
+                let attention = layers.saturating_mul(b.saturating_add(again.saturating_mul(f)));
+                attention.saturating_add(linear_backward).max(self.sharding.backward_ps)
             };
             backward.push(self.waves.iter().map(both).collect());
         }
