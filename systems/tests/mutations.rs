@@ -46,10 +46,13 @@ fn plans(documents: &[&[u32]; 2], cp: u32, shape: AttentionShape) -> Vec<Plan> {
     let libra = |options| planned("libra", options, documents, cp, shape);
     vec![
         planned("ulysses", json!({}), documents, cp, shape),
+        planned("ring", json!({}), documents, cp, shape),
         planned("ring-zigzag", json!({"shard": "document"}), documents, cp, shape),
         planned("ring-zigzag", json!({"shard": "sequence"}), documents, cp, shape),
         planned("wlb", json!({"sharding": "document"}), documents, cp, shape),
         planned("wlb", json!({"sharding": "sequence", "gather": "needed", "regather": true}), documents, cp, shape),
+        planned("ring-striped", json!({"shard": "document"}), documents, cp, shape),
+        planned("ring-striped", json!({"shard": "sequence"}), documents, cp, shape),
         libra(json!({"resend": true, "M": 2, "H": 1, "B": 3})),
         libra(json!({"resend": false, "M": 3, "H": 2, "B": 4})),
         striped_ring(&all, cp, shape),
@@ -127,6 +130,38 @@ fn every_single_change_is_refused_or_harmless() {
     assert!(faults.is_empty(), "{}:\n{}", faults.len(), faults.join("\n"));
     let surprising: Vec<_> = harmless.iter().filter(|(kind, _)| !may_be_harmless(kind)).collect();
     assert!(surprising.is_empty(), "{surprising:?}");
+}
+
+/// Small plans of grids, which need more ranks than the others.
+fn grids() -> Vec<Plan> {
+    let usp = |options, documents, shape| planned("usp", options, &[documents], 4, shape);
+    let loongtrain = |options, cp| planned("loongtrain", options, &[&[6, 1, 5]], cp, shape(2, 1));
+    vec![
+        usp(json!({"ulysses": 2, "ring": "zigzag"}), &[5, 1, 4], shape(2, 2)),
+        usp(json!({"ulysses": 2, "ring": "striped", "replicate_kv": true}), &[3, 4], shape(2, 1)),
+        usp(json!({"ulysses": 2, "ring": "basic", "ulysses_low": false, "shard": "sequence"}), &[6, 3], shape(4, 2)),
+        loongtrain(json!({"hp": 1, "window": 2}), 4),
+        loongtrain(json!({"hp": 2, "window": 2, "placement": "context-first"}), 8),
+    ]
+}
+
+#[test]
+fn every_single_change_of_a_grid_is_refused_or_harmless() {
+    let mut harmless = BTreeMap::new();
+    let faults: Vec<String> = grids().iter().flat_map(|plan| survey(plan, &mut harmless)).collect();
+    assert!(faults.is_empty(), "{}:\n{}", faults.len(), faults.join("\n"));
+    let surprising: Vec<_> = harmless.iter().filter(|(kind, _)| !may_be_harmless(kind)).collect();
+    assert!(surprising.is_empty(), "{surprising:?}");
+}
+
+#[test]
+fn chains_of_changes_of_a_grid_are_refused_or_harmless() {
+    let mut rng = ChaCha8Rng::seed_from_u64(7);
+    for plan in grids() {
+        for _ in 0..4 {
+            assert_eq!(wander(&plan, &mut rng, 6), Ok(()));
+        }
+    }
 }
 
 /// Changes one element after another as long as the checker accepts the plan: several changes that hide each other.

@@ -34,7 +34,11 @@ fn named_systems_are_listed_with_their_options() {
         "ulysses",
         "ulysses+sorted",
         "ulysses+lpt",
+        "ring",
         "ring-zigzag",
+        "ring-striped",
+        "usp",
+        "loongtrain",
         "libra-vrsp",
         "libra-tap",
         "libra",
@@ -90,7 +94,10 @@ fn mistakes_name_the_nearest_and_the_range() {
 #[test]
 fn systems_are_selected_by_capability() {
     assert_eq!(systems_with(&[Capability::MovesAttention]), ["libra-tap", "libra"]);
-    assert_eq!(systems_with(&[Capability::KeepsAttention, Capability::KeepsPlacement]), ["ulysses", "ring-zigzag"]);
+    assert_eq!(
+        systems_with(&[Capability::KeepsAttention, Capability::KeepsPlacement]),
+        ["ulysses", "ring", "ring-zigzag", "ring-striped", "usp", "loongtrain"]
+    );
     assert_eq!(systems_with(&[Capability::Stateful]), ["wlb"]);
     for capability in Capability::ALL {
         assert_eq!(capability.name().parse(), Ok(capability));

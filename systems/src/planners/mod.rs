@@ -2,6 +2,8 @@
 
 mod cp_group;
 pub mod libra;
-pub mod ring_zigzag;
+pub mod loongtrain;
+pub mod ring;
 pub mod ulysses;
+pub mod usp;
 pub mod wlb;

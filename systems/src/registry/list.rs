@@ -1,6 +1,6 @@
 use super::{NamedSystem, PlacementEntry, PlannerEntry, libra};
 use crate::placements::{arrival, lpt, random, sorted, vrsp, wlb as packing, zigzag, zigzag_swap, zigzag_swap_all};
-use crate::planners::{ring_zigzag, ulysses, wlb};
+use crate::planners::{loongtrain, ring, ulysses, usp, wlb};
 
 /// All placements.
 pub const PLACEMENTS: &[PlacementEntry] = &[
@@ -17,7 +17,16 @@ pub const PLACEMENTS: &[PlacementEntry] = &[
 ];
 
 /// All planners.
-pub const PLANNERS: &[PlannerEntry] = &[ulysses::ENTRY, ring_zigzag::ENTRY, libra::ENTRY, wlb::ENTRY];
+pub const PLANNERS: &[PlannerEntry] = &[
+    ulysses::ENTRY,
+    ring::NAIVE,
+    ring::ZIGZAG,
+    ring::STRIPED,
+    usp::ENTRY,
+    loongtrain::ENTRY,
+    wlb::ENTRY,
+    libra::ENTRY,
+];
 
 /// All named systems. `libra-tap` keeps the head pieces of `libra`, so that the two differ in placement alone.
 pub const SYSTEMS: &[NamedSystem] = &[
@@ -43,11 +52,39 @@ pub const SYSTEMS: &[NamedSystem] = &[
         source: "trivial baseline, ours",
     },
     NamedSystem {
+        name: "ring",
+        planner: "ring",
+        placement: "arrival",
+        summary: ring::NAIVE.summary,
+        source: ring::NAIVE.source,
+    },
+    NamedSystem {
         name: "ring-zigzag",
         planner: "ring-zigzag",
         placement: "arrival",
         summary: "keys and values rotate between ranks that hold a chunk from either end",
         source: "ring attention, arXiv 2310.01889; zigzag shards as in ring-flash-attention",
+    },
+    NamedSystem {
+        name: "ring-striped",
+        planner: "ring-striped",
+        placement: "arrival",
+        summary: ring::STRIPED.summary,
+        source: ring::STRIPED.source,
+    },
+    NamedSystem {
+        name: "usp",
+        planner: "usp",
+        placement: "arrival",
+        summary: usp::ENTRY.summary,
+        source: usp::ENTRY.source,
+    },
+    NamedSystem {
+        name: "loongtrain",
+        planner: "loongtrain",
+        placement: "arrival",
+        summary: loongtrain::ENTRY.summary,
+        source: loongtrain::ENTRY.source,
     },
     NamedSystem {
         name: "libra-vrsp",

@@ -1,24 +1,5 @@
-use serde::{Deserialize, Serialize};
-
-use super::{Model, Recompute, layers_of_stage};
+use super::{Model, Recompute, Sharding, layers_of_stage};
 use skewbench_plan::Layout;
-
-/// What data-parallel and context-parallel ranks shard among themselves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Sharding {
-    /// Nothing.
-    Zero0,
-    /// Optimizer states.
-    #[default]
-    Zero1,
-    /// Optimizer states and gradients.
-    Zero2,
-    /// Optimizer states, gradients and parameters.
-    Zero3,
-    /// As `zero3`, within groups of so many ranks that hold replicas of each other's shards.
-    Hybrid(u32),
-}
 
 /// What memory depends on beside the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,17 +63,8 @@ impl Memory {
         let embeddings = f64::from(u32::from(stage == 0) + u32::from(stage + 1 == pp)) * model.embedding_parameters();
         let experts = layers * model.expert_layer_parameters() / f64::from(input.expert_parallel.max(1));
         let parameters = (layers * model.dense_layer_parameters() + embeddings + experts) / tp;
-        let ranks = f64::from(dp.max(1)) * f64::from(cp.max(1));
-        let (p, g, o) = match input.sharding {
-            Sharding::Zero0 => (1.0, 1.0, 1.0),
-            Sharding::Zero1 => (1.0, 1.0, ranks),
-            Sharding::Zero2 => (1.0, ranks, ranks),
-            Sharding::Zero3 => (ranks, ranks, ranks),
-            Sharding::Hybrid(group) => {
-                let group = f64::from(group.max(1)).min(ranks);
-                (group, group, group)
-            }
-        };
+        let groups = input.sharding.groups(dp.max(1).saturating_mul(cp.max(1)));
+        let [p, g, o] = [groups.parameters, groups.gradients, groups.optimizer].map(f64::from);
         let tokens = f64::from(input.window) / f64::from(cp.max(1));
         let in_flight = f64::from((pp - stage).min(input.micro_batches));
         let (kept, working) = activation_bytes_per_token(model, input.recompute);

@@ -8,11 +8,13 @@ mod linear;
 mod memory;
 mod model;
 mod pipeline;
+mod sharding;
 mod step;
 
 pub use fit::{FitError, a_of_window, fit_linear_ps};
 pub use linear::{LinearMode, Recompute, StageLinear, layers_of_stage};
-pub use memory::{Memory, MemoryInput, Sharding};
+pub use memory::{Memory, MemoryInput};
 pub use model::Model;
 pub use pipeline::{PipelineTimes, one_f_one_b};
+pub use sharding::{ShardGroups, Sharding, ShardingTimes};
 pub use step::{StepError, StepInput, StepTime, Wait, WaveAttention, gradient_reduction_ps};

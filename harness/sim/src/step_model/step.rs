@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 use skewbench_plan::Layout;
 
-use super::{Model, PipelineTimes, Recompute, StageLinear, layers_of_stage, one_f_one_b};
+use super::{Model, PipelineTimes, Recompute, ShardingTimes, StageLinear, layers_of_stage, one_f_one_b};
 use crate::{Pricing, Profile};
 
 /// When data-parallel ranks of different pools wait for each other.
@@ -42,8 +42,9 @@ pub struct StepInput<'a> {
     pub recompute: Recompute,
     /// When pools wait for each other.
     pub wait: Wait,
-    /// Picoseconds that gradient reduction adds at the end of a step.
-    pub gradient_ps: u64,
+    /// Collectives of parameters and gradients. A pass of a micro-batch hides its own and takes at least as long as they do;
+    /// those at the end of the step add to it.
+    pub sharding: ShardingTimes,
     /// Picoseconds to pass activations to the next stage.
     pub hop_ps: u64,
 }
@@ -108,7 +109,7 @@ impl StepInput<'_> {
         };
         let slowest = pipelines.iter().enumerate().max_by_key(|(i, times)| (times.makespan_ps, std::cmp::Reverse(*i)));
         let (rank, times) = slowest.filter(|(_, times)| times.makespan_ps > 0).ok_or(StepError::Empty)?;
-        let seconds = times.makespan_ps.saturating_add(self.gradient_ps) as f64 / 1e12;
+        let seconds = times.makespan_ps.saturating_add(self.sharding.step_ps) as f64 / 1e12;
         let tokens = self.waves.iter().flat_map(|w| &w.tokens).sum::<u64>() as f64;
         let cards = self.layout.cards() as f64;
         let peak = profile.card.bf16_flops_per_s;
@@ -137,20 +138,22 @@ impl StepInput<'_> {
         for (stage, linear) in self.linear.iter().enumerate() {
             let layers = u64::from(layers_of_stage(self.model.layers, stage as u32, self.layout.pp));
             let again = u64::from(self.recompute.repeats_attention());
-            let slowest = |of: &dyn Fn(&WaveAttention, usize) -> (u64, f64)| -> Vec<u64> {
+            let slowest = |of: &dyn Fn(&WaveAttention, usize) -> (u64, f64), least_ps: u64| -> Vec<u64> {
                 let rank_ps = |wave: &WaveAttention, rank: usize| {
                     let (attention_ps, linear_ps_per_token) = of(wave, rank);
                     let linear_ps = wave.tokens[rank] as f64 / cp * linear_ps_per_token;
                     layers.saturating_mul(attention_ps).saturating_add(linear_ps as u64)
                 };
-                let wave_ps = |wave| ranks.clone().map(|rank| rank_ps(wave, rank)).max().unwrap_or(0);
+                let wave_ps = |wave| ranks.clone().map(|rank| rank_ps(wave, rank)).max().unwrap_or(0).max(least_ps);
                 self.waves.iter().map(wave_ps).collect()
             };
-            forward.push(slowest(&|wave, rank| (wave.forward_ps[rank], linear.forward_ps_per_token)));
-            backward.push(slowest(&|wave, rank| {
+            let one = |wave: &WaveAttention, rank: usize| (wave.forward_ps[rank], linear.forward_ps_per_token);
+            forward.push(slowest(&one, self.sharding.forward_ps));
+            let both = |wave: &WaveAttention, rank: usize| {
                 let repeated = again.saturating_mul(wave.forward_ps[rank]);
                 (wave.backward_ps[rank].saturating_add(repeated), linear.backward_ps_per_token)
-            }));
+            };
+            backward.push(slowest(&both, self.sharding.backward_ps));
         }
         one_f_one_b(&forward, &backward, self.hop_ps)
     }

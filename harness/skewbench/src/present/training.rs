@@ -1,6 +1,6 @@
 use skewbench_plan::Cost;
 use skewbench_sim::step_model::{
-    Memory, MemoryInput, Sharding, StageLinear, StepInput, StepTime, WaveAttention, gradient_reduction_ps,
+    Memory, MemoryInput, Sharding, ShardingTimes, StageLinear, StepInput, StepTime, WaveAttention,
 };
 
 use super::Loaded;
@@ -73,9 +73,11 @@ pub fn step_times(loaded: &Loaded, resources: &Resources, at: &At) -> Result<Vec
     let machine = loaded.expanded.machine.as_ref().ok_or("no machine")?;
     let pricing = resources.pricing(machine).map_err(|f| f.message)?;
     let (model, layout) = (&loaded.expanded.model, cell.layout);
-    let gradient_ps = gradient_reduction_ps(
+    let whole = memory(loaded, at, Sharding::Zero0)?;
+    let sharding = ShardingTimes::of(
         pricing,
-        memory(loaded, at, Sharding::Zero0)?.gradient_bytes,
+        step_model.sharding,
+        (whole.parameter_bytes, whole.gradient_bytes),
         layout.dp * layout.cp,
         layout.cards_per_node / layout.tp.max(1),
     );
@@ -103,7 +105,7 @@ pub fn step_times(loaded: &Loaded, resources: &Resources, at: &At) -> Result<Vec
             linear: &linear,
             recompute: step_model.recompute,
             wait: step_model.wait,
-            gradient_ps,
+            sharding,
             hop_ps,
         };
         times.push(input.time(pricing.profile()).map_err(|e| e.to_string())?);

@@ -96,10 +96,12 @@ struct Homes {
     runs: Vec<Run>,
     /// No run has a stride, so that runs do not interleave.
     dense: bool,
+    /// The stride of all runs, above 1, and the runs sorted by sequence, class and row.
+    lanes: Option<(u32, Vec<Run>)>,
 }
 
 fn homes(view: &View<'_>) -> Vec<Homes> {
-    let mut homes = vec![Homes { runs: Vec::new(), dense: true }; view.plan.ranks as usize];
+    let mut homes = vec![Homes { dense: true, ..Homes::default() }; view.plan.ranks as usize];
     for shard in &view.plan.exit {
         let home = &mut homes[shard.rank as usize];
         home.runs.push(Run { seq: shard.seq, rows: shard.rows, offset: 0 });
@@ -107,6 +109,12 @@ fn homes(view: &View<'_>) -> Vec<Homes> {
     }
     for home in &mut homes {
         home.runs.sort_unstable_by_key(|r| (r.seq, r.rows.start));
+        let stride = home.runs.first().map_or(1, |r| r.rows.stride);
+        if stride > 1 && home.runs.iter().all(|r| r.rows.stride == stride) {
+            let mut lanes = home.runs.clone();
+            lanes.sort_unstable_by_key(|r| (r.seq, r.rows.class(), r.rows.start));
+            home.lanes = Some((stride, lanes));
+        }
     }
     homes
 }
@@ -164,8 +172,46 @@ struct Stretch {
     end: u32,
     event: u32,
     all_keys: bool,
+    /// What the rows of a tile have seen.
+    seen: Seen,
     /// A move from the rank to itself.
     local: bool,
+}
+
+/// How many keys the rows of a tile see: the last row sees `keys`, and where the mask is diagonal each row before it one
+/// fewer. No keys: not a tile.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Seen {
+    last_row: u32,
+    keys: u32,
+    /// Rows from one row to the next of a diagonal mask; 0 where all rows see the same.
+    step: u32,
+}
+
+impl Seen {
+    fn of(tile: &Tile, mask: Mask) -> Self {
+        let keys = tile.k.len - u32::from(mask == Mask::CausalExclusive);
+        Self { last_row: tile.q.last(), keys, step: if mask == Mask::Full { 0 } else { tile.q.stride } }
+    }
+
+    /// Keys that `row` sees; `None` where a diagonal mask leaves it less than none.
+    fn at(self, row: u32) -> Option<u32> {
+        let hidden = self.last_row.saturating_sub(row).checked_div(self.step).unwrap_or(0);
+        self.keys.checked_sub(hidden)
+    }
+}
+
+/// True when tiles that saw `seen` have together shown all keys to rows `[start, end)` of the class of `stretch`. Every pair
+/// is computed once (`coverage`), so it is enough to count; counts are linear in the row, so the first and the last decide.
+fn all_keys_seen(view: &View<'_>, seen: impl Iterator<Item = Seen> + Clone, stretch: &Stretch) -> bool {
+    let (stride, class) = stretch.class;
+    let bounds = &view.plan.sequences[stretch.seq as usize];
+    [stretch.start, stretch.end - 1].into_iter().all(|index| {
+        let row = index * stride + class;
+        let document = bounds[bounds.partition_point(|b| *b <= row) - 1];
+        let shown: Option<u64> = seen.clone().map(|s| s.at(row).map(u64::from)).sum();
+        shown == Some(u64::from(row - document) + 1)
+    })
 }
 
 impl Stretch {
@@ -189,12 +235,12 @@ struct Scratch {
 fn stretches(view: &View<'_>, rank: u32, kind: Kind, group: &[Event], out: &mut Vec<Stretch>) {
     let table = view.plan.pass(view.pass);
     out.clear();
-    let mut add = |event: usize, seq: u32, rows: Rows, all_keys: bool, local: bool| {
+    let mut add = |event: usize, seq: u32, rows: Rows, (all_keys, seen): (bool, Seen), local: bool| {
         // The stride of a single row says nothing.
         let rows = if rows.len == 1 { Rows { stride: 1, ..rows } } else { rows };
         let start = rows.start / rows.stride;
         let class = (rows.stride, rows.class());
-        out.push(Stretch { seq, class, start, end: start + rows.len, event: event as u32, all_keys, local });
+        out.push(Stretch { seq, class, start, end: start + rows.len, event: event as u32, all_keys, seen, local });
     };
     for (i, event) in group.iter().enumerate() {
         match event.change {
@@ -203,7 +249,7 @@ fn stretches(view: &View<'_>, rank: u32, kind: Kind, group: &[Event], out: &mut 
                     let starts = || view.plan.sequences[tile.seq as usize].binary_search(&tile.k.start).is_ok();
                     // A causal tile from the first key of its document on has seen all keys of its rows.
                     let all_keys = kind == Kind::Output && mask == Mask::Causal && tile.k.stride == 1 && starts();
-                    add(i, tile.seq, kind.rows(tile), all_keys, false);
+                    add(i, tile.seq, kind.rows(tile), (all_keys, Seen::of(tile, mask)), false);
                 }
             }
             Change::Arrival { span, .. } | Change::Departure { span, .. } => {
@@ -215,7 +261,7 @@ fn stretches(view: &View<'_>, rank: u32, kind: Kind, group: &[Event], out: &mut 
                 };
                 for mv in list {
                     let mv = &table.moves[span.range()][*mv as usize];
-                    add(i, mv.seq, mv.rows, false, mv.from == mv.to);
+                    add(i, mv.seq, mv.rows, (false, Seen::default()), mv.from == mv.to);
                 }
             }
         }
@@ -350,7 +396,8 @@ fn conserved(
             }
             let until = active.iter().map(|s| s.end).chain(next.peek().map(|s| s.start)).min().unwrap_or(row + 1);
             if !plainly_leaves(view, rank, group, active) {
-                interval(view, rank, kind, group, active).map_err(|what| fail(first, row, until, what))?;
+                let rows = Stretch { start: row, end: until, ..*first };
+                interval(view, rank, kind, group, active, &rows).map_err(|what| fail(first, row, until, what))?;
             }
             row = until;
         }
@@ -360,24 +407,36 @@ fn conserved(
 
 /// A local move takes home, once, what tiles that reach beyond the rank's own rows have computed for them.
 fn local_moves(view: &View<'_>, rank: u32, group: &[Event], stretches: &[Stretch]) -> Result<(), (Stretch, String)> {
-    let mut taken_before: Vec<&Stretch> = Vec::new();
-    for taken in stretches.iter().filter(|s| s.local && group[s.event as usize].departs()) {
+    let mut taken: Vec<&Stretch> = stretches.iter().filter(|s| s.local && group[s.event as usize].departs()).collect();
+    if taken.is_empty() {
+        return Ok(());
+    }
+    taken.sort_by_key(|s| s.place());
+    let lane = |s: &Stretch| (s.seq, s.class);
+    if let Some(twice) = taken.windows(2).find(|w| lane(w[0]) == lane(w[1]) && w[1].start < w[0].end) {
+        let what = format!("{} takes a contribution that has already left", group[twice[1].event as usize].describe());
+        return Err((Stretch { end: twice[0].end.min(twice[1].end), ..*twice[1] }, what));
+    }
+    let mut all_made: Vec<&Stretch> =
+        stretches.iter().filter(|s| matches!(group[s.event as usize].change, Change::Contribution(..))).collect();
+    all_made.sort_by_key(|s| s.place());
+    // How far those of a lane reach up to each.
+    let mut reach: Vec<u32> = Vec::with_capacity(all_made.len());
+    for (i, s) in all_made.iter().enumerate() {
+        let before = i.checked_sub(1).filter(|p| lane(all_made[*p]) == lane(s)).map_or(0, |p| reach[p]);
+        reach.push(before.max(s.end));
+    }
+    for taken in taken {
         let departure = &group[taken.event as usize];
-        let meets =
-            |s: &&Stretch| (s.seq, s.class) == (taken.seq, taken.class) && s.start < taken.end && taken.start < s.end;
         let part = |s: &Stretch| Stretch { start: taken.start.max(s.start), end: taken.end.min(s.end), ..*taken };
-        if let Some(twice) = taken_before.iter().copied().find(meets) {
-            let what = format!("{} takes a contribution that has already left", departure.describe());
-            return Err((part(twice), what));
-        }
-        taken_before.push(taken);
-        let made = |s: &&Stretch| matches!(group[s.event as usize].change, Change::Contribution(..)) && meets(s);
-        let mut made: Vec<&Stretch> = stretches.iter().filter(made).collect();
+        let past = all_made.partition_point(|s| (lane(s), s.start) < (lane(taken), taken.end));
+        let meeting = (0..past).rev().take_while(|i| lane(all_made[*i]) == lane(taken) && reach[*i] > taken.start);
+        let mut made: Vec<&Stretch> = meeting.map(|i| all_made[i]).filter(|s| s.end > taken.start).collect();
+        made.reverse();
         if let Some(late) = made.iter().find(|s| !view.order.before(rank, group[s.event as usize].op, departure.op)) {
             let what = format!("{} does not wait for {}", departure.describe(), group[late.event as usize].describe());
             return Err((part(late), what));
         }
-        made.sort_unstable_by_key(|s| s.start);
         let mut covered = taken.start;
         for s in &made {
             if s.start > covered {
@@ -391,7 +450,18 @@ fn local_moves(view: &View<'_>, rank: u32, group: &[Event], stretches: &[Stretch
         }
         let needs_all_keys = matches!(departure.change, Change::Departure { needs_all_keys: true, .. });
         if let Some(partial) = made.iter().find(|s| needs_all_keys && !s.all_keys) {
-            return Err((part(partial), missing_keys(departure)));
+            // Between two ends of tiles all rows have the same tiles.
+            let edges = made.iter().flat_map(|s| [s.start, s.end]).filter(|e| taken.start < *e && *e < taken.end);
+            let mut edges: Vec<u32> = edges.chain([taken.start, taken.end]).collect();
+            edges.sort_unstable();
+            edges.dedup();
+            for edge in edges.windows(2) {
+                let rows = Stretch { start: edge[0], end: edge[1], ..*taken };
+                let here = made.iter().filter(|s| s.start <= rows.start && rows.end <= s.end);
+                if !all_keys_seen(view, here.map(|s| s.seen), &rows) {
+                    return Err((part(partial), missing_keys(departure)));
+                }
+            }
         }
     }
     Ok(())
@@ -439,6 +509,20 @@ fn home_until(homes: &Homes, stretch: &Stretch, index: u32, until: &mut u32) -> 
             *until = (*until).min(at);
         }
     };
+    if let Some((_, lanes)) = homes.lanes.as_ref().filter(|(of, _)| *of == stride) {
+        let lane = (stretch.seq, class);
+        let next = lanes.partition_point(|r| (r.seq, r.rows.class(), r.rows.start) <= (lane.0, lane.1, row));
+        let in_lane = |run: &&Run| (run.seq, run.rows.class()) == lane;
+        let before = next.checked_sub(1).and_then(|i| lanes.get(i)).filter(in_lane);
+        if let Some(run) = before.filter(|run| row < run.rows.end()) {
+            cut(until, run.rows.end());
+            return true;
+        }
+        if let Some(run) = lanes.get(next).filter(in_lane) {
+            cut(until, run.rows.start);
+        }
+        return false;
+    }
     let first = homes.runs.partition_point(|r| r.seq < stretch.seq);
     let count = homes.runs[first..].partition_point(|r| r.seq == stretch.seq);
     let of_sequence = &homes.runs[first..first + count];
@@ -491,11 +575,18 @@ impl Event {
     }
 }
 
-fn interval(view: &View<'_>, rank: u32, kind: Kind, group: &[Event], active: &[Stretch]) -> Result<(), String> {
+fn interval(
+    view: &View<'_>,
+    rank: u32,
+    kind: Kind,
+    group: &[Event],
+    active: &[Stretch],
+    rows: &Stretch,
+) -> Result<(), String> {
     let before = |a: &Event, b: &Event| view.order.before(rank, a.op, b.op);
     let mut departures: Vec<&Event> = active.iter().map(|s| &group[s.event as usize]).filter(|e| e.departs()).collect();
-    let gains: Vec<(&Event, bool)> =
-        active.iter().map(|s| (&group[s.event as usize], s.all_keys)).filter(|(e, _)| !e.departs()).collect();
+    let gains: Vec<(&Event, Seen)> =
+        active.iter().map(|s| (&group[s.event as usize], s.seen)).filter(|(e, _)| !e.departs()).collect();
     let rounded = gains.iter().find(|(g, _)| matches!(g.change, Change::Arrival { rounded: true, .. }));
     if let Some((arrival, _)) = rounded.filter(|_| gains.len() > 1) {
         return Err(format!("{} brings a partial sum in bf16; partial sums travel in f32", arrival.describe()));
@@ -525,17 +616,20 @@ fn interval(view: &View<'_>, rank: u32, kind: Kind, group: &[Event], active: &[S
     }
     for (i, departure) in departures.iter().enumerate() {
         let since = i.checked_sub(1).map(|p| departures[p]);
-        let mut taken = gains.iter().filter(|(g, _)| before(g, departure) && since.is_none_or(|s| !before(g, s)));
-        let Some((_, all_keys)) = taken.next() else {
+        let taken = gains.iter().filter(|(g, _)| before(g, departure) && since.is_none_or(|s| !before(g, s)));
+        if taken.clone().next().is_none() {
             return Err(format!(
                 "{} takes a contribution that has already left or was never made",
                 departure.describe()
             ));
-        };
-        let partial = !*all_keys || taken.next().is_some();
-        if partial && kind == Kind::Output && matches!(departure.change, Change::Departure { needs_all_keys: true, .. })
-        {
-            return Err(missing_keys(departure));
+        }
+        let needs_all_keys = matches!(departure.change, Change::Departure { needs_all_keys: true, .. });
+        if needs_all_keys && kind == Kind::Output {
+            // What arrives may or may not lack something; only a rank's own tiles show that nothing does.
+            let arrives = taken.clone().any(|(g, _)| matches!(g.change, Change::Arrival { .. }));
+            if arrives || !all_keys_seen(view, taken.map(|(_, seen)| *seen), rows) {
+                return Err(missing_keys(departure));
+            }
         }
     }
     Ok(())
