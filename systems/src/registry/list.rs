@@ -15,7 +15,7 @@ pub const PLACEMENTS: &[PlacementEntry] = &[
 ];
 
 /// All planners.
-pub const PLANNERS: &[PlannerEntry] = &[ulysses::ENTRY, ring_zigzag::ENTRY, libra::ENTRY];
+pub const PLANNERS: &[PlannerEntry] = &[ulysses::ENTRY, ring_zigzag::ENTRY, libra::ENTRY, libra::GLOBAL];
 
 /// All named systems. `libra-tap` keeps the head pieces of `libra`, so that the two differ in placement alone.
 pub const SYSTEMS: &[NamedSystem] = &[
@@ -67,5 +67,12 @@ pub const SYSTEMS: &[NamedSystem] = &[
         placement: "vrsp",
         summary: "variance-reduced placement, tiled attention pooling and pipelined head pieces",
         source: "arXiv 2607.23250",
+    },
+    NamedSystem {
+        name: "distca-pool",
+        planner: "tap-global",
+        placement: "arrival",
+        summary: "Libra's tiles and overlap over one pool of all ranks of a wave",
+        source: "arXiv 2607.23250 (its comparison with DistCA, emulated)",
     },
 ];
