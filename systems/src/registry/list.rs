@@ -1,6 +1,6 @@
 use super::{NamedSystem, PlacementEntry, PlannerEntry, libra};
 use crate::placements::{arrival, lpt, random, sorted, vrsp, zigzag, zigzag_swap, zigzag_swap_all};
-use crate::planners::{ring_zigzag, ulysses};
+use crate::planners::{distca, ring_zigzag, ulysses};
 
 /// All placements.
 pub const PLACEMENTS: &[PlacementEntry] = &[
@@ -15,7 +15,7 @@ pub const PLACEMENTS: &[PlacementEntry] = &[
 ];
 
 /// All planners.
-pub const PLANNERS: &[PlannerEntry] = &[ulysses::ENTRY, ring_zigzag::ENTRY, libra::ENTRY, libra::GLOBAL];
+pub const PLANNERS: &[PlannerEntry] = &[ulysses::ENTRY, ring_zigzag::ENTRY, libra::ENTRY, libra::GLOBAL, distca::ENTRY];
 
 /// All named systems. `libra-tap` keeps the head pieces of `libra`, so that the two differ in placement alone.
 pub const SYSTEMS: &[NamedSystem] = &[
@@ -74,5 +74,12 @@ pub const SYSTEMS: &[NamedSystem] = &[
         placement: "arrival",
         summary: "Libra's tiles and overlap over one pool of all ranks of a wave",
         source: "arXiv 2607.23250 (its comparison with DistCA, emulated)",
+    },
+    NamedSystem {
+        name: "distca",
+        planner: "distca",
+        placement: "arrival",
+        summary: "attention servers in place: head-tail pairs of rows move to ranks below the mean load, in ping-pong",
+        source: "DistCA, arXiv 2510.18121",
     },
 ];
