@@ -115,14 +115,15 @@ impl Wholes {
             self.last_before(end)
         });
         let found = [self.last_before(fit), self.last_before(middle).filter(|&p| p >= fit), longer];
-        found.map(|found| {
-            let at = found?;
-            let len = self.lengths[at];
-            let pairs = most.min(causal_pairs(len) as f64);
-            Some(Candidate { priority: price.of_whole(pairs, len), item: self.items[at], pairs, at: At::Whole(at) })
-        })
-        .into_iter()
-        .flatten()
+        found
+            .map(|found| {
+                let at = found?;
+                let len = self.lengths[at];
+                let pairs = most.min(causal_pairs(len) as f64);
+                Some(Candidate { priority: price.of_whole(pairs, len), item: self.items[at], pairs, at: At::Whole(at) })
+            })
+            .into_iter()
+            .flatten()
     }
 }
 

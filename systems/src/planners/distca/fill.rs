@@ -78,21 +78,18 @@ impl Item {
 
     /// Its rows as ranges of the document's `len` rows, one where head and tail touch.
     pub fn ranges(&self, len: u32) -> impl Iterator<Item = (u32, u32)> {
-        let ranges = if self.head.1 == self.tail.0 {
-            [(self.head.0, self.tail.1), (0, 0)]
-        } else {
-            [self.head, self.tail]
-        };
+        let ranges =
+            if self.head.1 == self.tail.0 { [(self.head.0, self.tail.1), (0, 0)] } else { [self.head, self.tail] };
         ranges.into_iter().map(move |(start, end)| (start, end.min(len))).filter(|(start, end)| start < end)
     }
 }
 
-/// The layout of the linear layers: documents in order, ranks 0, 1, ... filled up to ceil(tokens / ranks). A document that
-/// fits the room of a rank lies there whole; of any other the rank takes what fits, half of it from the front and half
+/// The layout of the linear layers: documents in order, ranks 0, 1, ... filled up to ceil(tokens / ranks), which is rounded
+/// up as lengths are. A document that fits the room of a rank lies there whole; of any other the rank takes what fits, half of it from the front and half
 /// (one row more where odd) from the back of what is left.
-pub(super) fn fill(documents: &[Document], ranks: u32) -> Vec<Item> {
+pub(super) fn fill(documents: &[Document], ranks: u32, round: u32) -> Vec<Item> {
     let tokens: u64 = documents.iter().map(|d| u64::from(d.rounded)).sum();
-    let budget = tokens.div_ceil(u64::from(ranks.max(1)));
+    let budget = tokens.div_ceil(u64::from(ranks.max(1))).next_multiple_of(u64::from(round.max(1)));
     let mut items = Vec::with_capacity(documents.len() + ranks as usize);
     let (mut rank, mut room) = (0, budget);
     for (document, &Document { rounded, .. }) in (0u32..).zip(documents) {
@@ -128,7 +125,7 @@ mod tests {
 
     fn filled(lengths: &[u32], ranks: u32) -> Vec<Item> {
         let sequence = PackedSequence::new(lengths.iter().copied());
-        fill(&documents(&[&sequence], &[0], 1), ranks)
+        fill(&documents(&[&sequence], &[0], 1), ranks, 1)
     }
 
     #[test]
@@ -137,12 +134,7 @@ mod tests {
         let got: Vec<_> = items.iter().map(|i| (i.document, i.home, i.head, i.tail)).collect();
         assert_eq!(
             got,
-            [
-                (0, 0, (0, 4), (4, 8)),
-                (1, 1, (0, 4), (20, 24)),
-                (1, 2, (4, 8), (16, 20)),
-                (1, 3, (8, 12), (12, 16)),
-            ]
+            [(0, 0, (0, 4), (4, 8)), (1, 1, (0, 4), (20, 24)), (1, 2, (4, 8), (16, 20)), (1, 3, (8, 12), (12, 16)),]
         );
         assert!(items[0].is_whole(8) && !items[3].is_whole(24));
         assert_eq!(items[3].ranges(24).collect::<Vec<_>>(), [(8, 16)]);

@@ -26,7 +26,7 @@
 //! - It raises the tolerance until transfers fit a buffer. Here `tolerance` is used as given.
 //! - It accepts even lengths only and its data loader rounds lengths up to multiples of 16. Here an odd item's outermost row
 //!   has no partner and moves only with the whole item; the pairs of rows further in still cost the same. With `round` =
-//!   16 fill and balance see rounded lengths, as published, and the rows that do not exist are left out of the plan: it
+//!   16 fill and balance see lengths and ranks' shares that are rounded up, as published, and the rows that do not exist are left out of the plan: it
 //!   computes no padding.
 //! - It takes the hidden size for the width of Q and hidden / heads for the dimension of a head. Here both come from the
 //!   shape: query heads x head dimension elements a query row, 2 x KV heads x head dimension a key row.
@@ -115,7 +115,7 @@ impl DistCa {
         }
         let batches = halves(domain.sequences, self.options.ping_pong).into_iter().map(|members| {
             let documents = documents(domain.sequences, &members, self.options.round);
-            MicroBatch { filled: fill(&documents, ranks), documents }
+            MicroBatch { filled: fill(&documents, ranks, self.options.round), documents }
         });
         Ok((ranks, batches.collect()))
     }

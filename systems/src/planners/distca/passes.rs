@@ -82,11 +82,8 @@ impl Builder {
     /// None when nothing travels.
     fn part(&self, tensors: TensorSet, moves: Span) -> Option<Part> {
         let of_kv = tensors.iter().all(Tensor::is_kv);
-        let (q_heads, kv_heads) = if of_kv {
-            (HeadRange::EMPTY, self.shape.all_kv())
-        } else {
-            (self.shape.all_q(), HeadRange::EMPTY)
-        };
+        let (q_heads, kv_heads) =
+            if of_kv { (HeadRange::EMPTY, self.shape.all_kv()) } else { (self.shape.all_q(), HeadRange::EMPTY) };
         (!moves.is_empty() && !tensors.is_empty()).then_some(Part { moves, tensors, q_heads, kv_heads })
     }
 

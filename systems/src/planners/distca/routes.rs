@@ -119,7 +119,8 @@ struct Homes {
 impl Homes {
     /// The fill's items stand document by document.
     fn new(documents: &[Document], filled: &[Item]) -> Self {
-        let mut homes = Self { pieces: Vec::with_capacity(filled.len()), start: Vec::with_capacity(documents.len() + 1) };
+        let mut homes =
+            Self { pieces: Vec::with_capacity(filled.len()), start: Vec::with_capacity(documents.len() + 1) };
         homes.start.push(0);
         for items in filled.chunk_by(|a, b| a.document == b.document) {
             let len = documents[items[0].document as usize].len;
