@@ -2,42 +2,20 @@
 //!
 //! Reference: a plan of 8 x 16 ranks at B = 8192 within 5 ms, 4,096 ranks within 1 s.
 
+mod windows;
+
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use rand::{RngExt, SeedableRng};
+use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use skewbench_plan::{AttentionShape, Domain, FlopsCost, PackedSequence, Pass, Plan, Planner};
 use skewbench_systems::planners::libra::{Libra, LibraOptions};
+use windows::windows;
 
 const SHAPE: AttentionShape = AttentionShape { q_heads: 32, kv_heads: 4, head_dim: 128 };
 const COST: FlopsCost = FlopsCost { flops_per_s: 6e14, bytes_per_s: 5e10 };
-
-/// Lengths of the two-mode lognormal, packed one after another; a document that does not fit is cut at the window.
-fn windows(count: usize, window: u32, rng: &mut ChaCha8Rng) -> Vec<PackedSequence> {
-    let mut out = Vec::new();
-    while out.len() < count {
-        let mut room = window;
-        let mut documents = Vec::new();
-        while room > 0 {
-            let (mu, sigma) = if rng.random::<f64>() < 0.00322 { (12.3629, 1.0) } else { (7.0, 1.2) };
-            let radius = libm::sqrt(-2.0 * libm::log(1.0 - rng.random::<f64>()));
-            let normal = radius * libm::cos(std::f64::consts::TAU * rng.random::<f64>());
-            let length = (libm::exp(mu + sigma * normal) as u32).clamp(16, window);
-            if length == window && !documents.is_empty() {
-                // A document that fills a window is a window of its own.
-                out.push(PackedSequence::new([length]));
-                continue;
-            }
-            documents.push(length.min(room));
-            room -= length.min(room);
-        }
-        out.push(PackedSequence::new(documents));
-    }
-    out.truncate(count);
-    out
-}
 
 /// Exact-cardinality LPT of the windows into pools of `pool`, as VRSP does.
 fn pools(mut windows: Vec<PackedSequence>, pool: usize) -> Vec<Vec<PackedSequence>> {
@@ -101,13 +79,13 @@ fn report(name: &str, libra: &Libra, pool: &[PackedSequence], cp: u32) {
 fn tap(c: &mut Criterion) {
     let libra = Libra::new(LibraOptions::default()).expect("the defaults are accepted");
     let mut rng = ChaCha8Rng::seed_from_u64(1);
-    let pools = pools(windows(128, 1 << 20, &mut rng), 8);
+    let pools = pools(windows(1 << 20, 128, &mut rng), 8);
     for (i, pool) in pools.iter().enumerate() {
         report(&format!("8 x 16 ranks, pool {i}"), &libra, pool, 16);
     }
-    let wide = windows(256, 1 << 20, &mut rng);
+    let wide = windows(1 << 20, 256, &mut rng);
     report("256 x 16 ranks", &libra, &wide, 16);
-    let deep = windows(8, 4 << 20, &mut rng);
+    let deep = windows(4 << 20, 8, &mut rng);
     report("8 x 512 ranks, 4M tokens", &libra, &deep, 512);
 
     let mut group = c.benchmark_group("tap");

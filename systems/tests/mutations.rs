@@ -55,6 +55,9 @@ fn plans(documents: &[&[u32]; 2], cp: u32, shape: AttentionShape) -> Vec<Plan> {
         planned("ring-striped", json!({"shard": "sequence"}), documents, cp, shape),
         libra(json!({"resend": true, "M": 2, "H": 1, "B": 3})),
         libra(json!({"resend": false, "M": 3, "H": 2, "B": 4})),
+        planned("distca-pool", json!({"M": 2, "B": 3}), documents, cp, shape),
+        planned("distca", json!({"tolerance": 0.0}), documents, cp, shape),
+        planned("distca", json!({"tolerance": 0.0, "resend_qkv": false, "ping_pong": false}), documents, cp, shape),
         striped_ring(&all, cp, shape),
         ping_pong(*documents, cp, shape),
         long_document(size, shape),
@@ -208,7 +211,7 @@ fn refusals(plan: &Plan, pass: Pass, of_kind: &str) -> Vec<String> {
 
 #[test]
 fn messages_name_what_is_broken_in_the_plans_of_every_planner() {
-    let documents = [&[40, 9, 15][..], &[30, 2][..]];
+    let documents = [&[40, 9, 15, 1, 1, 1, 1, 1][..], &[30, 2, 1, 1, 1, 1, 1, 1, 1][..]];
     for plan in plans(&documents, 3, shape(6, 3)) {
         let name = &plan.planner;
         for (pass, tensor) in [(Pass::Forward, "O of sequence"), (Pass::Backward, "of sequence")] {

@@ -41,7 +41,18 @@ fn variants() -> Vec<(String, Run)> {
         }
     }
     for (resend, pieces, shards) in [(true, 4, 1), (false, 3, 2)] {
-        variants.push(("libra".to_owned(), json!({"resend": resend, "M": pieces, "H": shards, "B": 7})));
+        let given = json!({"resend": resend, "M": pieces, "H": shards, "B": 7});
+        variants.extend(["libra", "distca-pool"].map(|name| (name.to_owned(), given.clone())));
+    }
+    for (resend, ping_pong) in [(true, true), (true, false), (false, true), (false, false)] {
+        let given = json!({"resend_qkv": resend, "ping_pong": ping_pong, "tolerance": 0.0});
+        variants.push(("distca".to_owned(), given));
+    }
+    for (round, tolerance) in [(16, 0.1), (3, 0.5), (4096, 10.0)] {
+        variants.push((
+            "distca".to_owned(),
+            json!({"round": round, "tolerance": tolerance, "kv_charge": "shard", "ping_pong": round == 3}),
+        ));
     }
     variants
         .into_iter()

@@ -34,16 +34,21 @@ fn named_systems_are_listed_with_their_options() {
         "ulysses",
         "ulysses+sorted",
         "ulysses+lpt",
+        "ulysses",
+        "ulysses+sorted",
+        "ulysses+lpt",
         "ring",
         "ring-zigzag",
         "ring-striped",
         "usp",
         "loongtrain",
+        "wlb",
+        "wlb-no-deferral",
+        "distca-pool",
+        "distca",
         "libra-vrsp",
         "libra-tap",
         "libra",
-        "wlb",
-        "wlb-no-deferral",
     ];
     assert_eq!(names, wanted);
     let libra = describe("libra").unwrap();
@@ -93,7 +98,7 @@ fn mistakes_name_the_nearest_and_the_range() {
 
 #[test]
 fn systems_are_selected_by_capability() {
-    assert_eq!(systems_with(&[Capability::MovesAttention]), ["libra-tap", "libra"]);
+    assert_eq!(systems_with(&[Capability::MovesAttention]), ["distca-pool", "distca", "libra-tap", "libra"]);
     assert_eq!(
         systems_with(&[Capability::KeepsAttention, Capability::KeepsPlacement]),
         ["ulysses", "ring", "ring-zigzag", "ring-striped", "usp", "loongtrain"]

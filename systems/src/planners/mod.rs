@@ -1,6 +1,7 @@
 //! Say what the ranks of a wave compute and send.
 
 mod cp_group;
+pub mod distca;
 pub mod libra;
 pub mod loongtrain;
 pub mod ring;

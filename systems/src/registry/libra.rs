@@ -52,6 +52,16 @@ pub const ENTRY: PlannerEntry = PlannerEntry {
     build: |options| Ok(Box::new(Libra::new(options.section::<LibraOptions>(OPTIONS)?)?)),
 };
 
+/// Registry entry of the same planner over one global pool.
+pub const GLOBAL: PlannerEntry = PlannerEntry {
+    name: "tap-global",
+    summary: "query blocks x head shards placed over all ranks of a wave, in overlapped head pieces",
+    source: "arXiv 2607.23250, its emulation of DistCA by one cluster-wide pool",
+    scope: Scope::Wave,
+    options: OPTIONS,
+    build: |options| Ok(Box::new(Libra::global(options.section::<LibraOptions>(OPTIONS)?)?)),
+};
+
 #[cfg(test)]
 mod tests {
     use super::{LibraOptions, OPTIONS};

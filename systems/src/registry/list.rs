@@ -1,6 +1,6 @@
 use super::{NamedSystem, PlacementEntry, PlannerEntry, libra};
 use crate::placements::{arrival, lpt, random, sorted, vrsp, wlb as packing, zigzag, zigzag_swap, zigzag_swap_all};
-use crate::planners::{loongtrain, ring, ulysses, usp, wlb};
+use crate::planners::{distca, loongtrain, ring, ulysses, usp, wlb};
 
 /// All placements.
 pub const PLACEMENTS: &[PlacementEntry] = &[
@@ -25,7 +25,9 @@ pub const PLANNERS: &[PlannerEntry] = &[
     usp::ENTRY,
     loongtrain::ENTRY,
     wlb::ENTRY,
+    distca::ENTRY,
     libra::ENTRY,
+    libra::GLOBAL,
 ];
 
 /// All named systems. `libra-tap` keeps the head pieces of `libra`, so that the two differ in placement alone.
@@ -87,6 +89,34 @@ pub const SYSTEMS: &[NamedSystem] = &[
         source: loongtrain::ENTRY.source,
     },
     NamedSystem {
+        name: "wlb",
+        planner: "wlb",
+        placement: "wlb",
+        summary: "documents packed by work, outliers kept for later steps, the cheaper of two CP shardings a sequence",
+        source: "WLB-LLM, arXiv 2503.17924",
+    },
+    NamedSystem {
+        name: "wlb-no-deferral",
+        planner: "wlb",
+        placement: "wlb-no-deferral",
+        summary: "WLB-LLM without its queue of outliers, as others compare with",
+        source: "WLB-LLM, arXiv 2503.17924, as in DistCA, arXiv 2510.18121",
+    },
+    NamedSystem {
+        name: "distca-pool",
+        planner: "tap-global",
+        placement: "arrival",
+        summary: "Libra's tiles and overlap over one pool of all ranks of a wave",
+        source: "arXiv 2607.23250 (its comparison with DistCA, emulated)",
+    },
+    NamedSystem {
+        name: "distca",
+        planner: "distca",
+        placement: "arrival",
+        summary: "attention servers in place: head-tail pairs of rows move to ranks below the mean load, in ping-pong",
+        source: "DistCA, arXiv 2510.18121",
+    },
+    NamedSystem {
         name: "libra-vrsp",
         planner: "ulysses",
         placement: "vrsp",
@@ -106,19 +136,5 @@ pub const SYSTEMS: &[NamedSystem] = &[
         placement: "vrsp",
         summary: "variance-reduced placement, tiled attention pooling and pipelined head pieces",
         source: "arXiv 2607.23250",
-    },
-    NamedSystem {
-        name: "wlb",
-        planner: "wlb",
-        placement: "wlb",
-        summary: "documents packed by work, outliers kept for later steps, the cheaper of two CP shardings a sequence",
-        source: "WLB-LLM, arXiv 2503.17924",
-    },
-    NamedSystem {
-        name: "wlb-no-deferral",
-        planner: "wlb",
-        placement: "wlb-no-deferral",
-        summary: "WLB-LLM without its queue of outliers, as others compare with",
-        source: "WLB-LLM, arXiv 2503.17924, as in DistCA, arXiv 2510.18121",
     },
 ];

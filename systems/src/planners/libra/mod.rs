@@ -27,6 +27,10 @@
 //! - **Backward.** Workers free what they received, so Q, K, V are sent again with dO, O, LSE (`resend`), or keep it
 //!   together with the O and LSE that they computed, and only dO is sent. dQ rows are complete on one worker (bf16); dK
 //!   and dV are partial sums (f32), reduced at their homes on arrival.
+//!
+//! `tap` plans the P sequences of a pool together; `tap-global` plans all sequences of a wave together, with the same
+//! tiles, placer and head pieces over one global pool. That is how the paper emulates DistCA: it isolates what pools cost
+//! and save, and is not DistCA's own planner ([`super::distca`]).
 
 mod grid;
 mod heads;
@@ -48,30 +52,52 @@ use heads::HeadCut;
 use place::RowBytes;
 use routes::Routes;
 
-/// Tiled attention pooling with pipelined head pieces, over the ranks of one pool.
+/// Ranks that tiles are placed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    Pool,
+    Wave,
+}
+
+/// Tiled attention pooling with pipelined head pieces.
 #[derive(Clone, Copy, Debug)]
 pub struct Libra {
     options: LibraOptions,
+    reach: Reach,
 }
 
 impl Libra {
-    /// A planner with these options.
+    /// Plans the ranks of one pool together.
     ///
     /// # Errors
-    /// When [`LibraOptions::validate`] refuses them.
+    /// When [`LibraOptions::validate`] refuses the options.
     pub fn new(options: LibraOptions) -> Result<Self, SystemError> {
         options.validate()?;
-        Ok(Self { options })
+        Ok(Self { options, reach: Reach::Pool })
+    }
+
+    /// Plans all ranks of a wave together, as one global pool.
+    ///
+    /// # Errors
+    /// When [`LibraOptions::validate`] refuses the options.
+    pub fn global(options: LibraOptions) -> Result<Self, SystemError> {
+        Ok(Self { reach: Reach::Wave, ..Self::new(options)? })
     }
 }
 
 impl Planner for Libra {
     fn name(&self) -> &str {
-        "tap"
+        match self.reach {
+            Reach::Pool => "tap",
+            Reach::Wave => "tap-global",
+        }
     }
 
     fn scope(&self) -> Scope {
-        Scope::Pool
+        match self.reach {
+            Reach::Pool => Scope::Pool,
+            Reach::Wave => Scope::Wave,
+        }
     }
 
     fn plan(&self, domain: &Domain<'_>) -> Result<Plan, SystemError> {
@@ -142,7 +168,7 @@ fn check_tiles(sequences: &[&PackedSequence], block: u32, shards: u64) -> Result
 }
 
 /// Refuses domains whose ranks, rows or heads cannot be numbered; returns the number of ranks.
-fn check_domain(domain: &Domain<'_>) -> Result<u32, SystemError> {
+pub(crate) fn check_domain(domain: &Domain<'_>) -> Result<u32, SystemError> {
     let shape = domain.shape;
     let AttentionShape { q_heads, kv_heads, head_dim } = shape;
     if q_heads == 0 || kv_heads == 0 || head_dim == 0 || !q_heads.is_multiple_of(kv_heads) {
@@ -153,7 +179,7 @@ fn check_domain(domain: &Domain<'_>) -> Result<u32, SystemError> {
     }
     if let Some(i) = domain.sequences.iter().position(|s| s.tokens() > u64::from(u32::MAX)) {
         return Err(SystemError::Impossible(format!(
-            "packed sequence {i} of the pool has {} tokens; at most {} are supported",
+            "packed sequence {i} has {} tokens; at most {} are supported",
             domain.sequences[i].tokens(),
             u32::MAX
         )));
@@ -162,8 +188,8 @@ fn check_domain(domain: &Domain<'_>) -> Result<u32, SystemError> {
     match u32::try_from(ranks) {
         Ok(ranks) if ranks > 0 => Ok(ranks),
         _ => Err(SystemError::Impossible(format!(
-            "a pool of {} packed sequences with {} context-parallel ranks each has {ranks} ranks; at least 1 and at \
-             most {} are supported",
+            "{} packed sequences with {} context-parallel ranks each have {ranks} ranks; at least 1 and at most {} are \
+             supported",
             domain.sequences.len(),
             domain.cp,
             u32::MAX
