@@ -52,13 +52,15 @@ impl Facts {
     /// wait for each other.
     pub fn of(plan: &Plan) -> Result<Self, PlanError> {
         shape::check(plan)?;
-        let pass = |pass| {
-            let indices = MoveIndices::of(plan.pass(pass), plan.ranks);
-            let order = Order::of(plan, pass, &indices)?;
-            let slabs = RankSlabs::of(plan, pass, &indices);
-            Ok(PassFacts { indices, slabs, order })
-        };
-        Ok(Self { forward: pass(Pass::Forward)?, backward: pass(Pass::Backward)? })
+        let forward = MoveIndices::of(&plan.forward, plan.ranks);
+        let backward = MoveIndices::beside(&plan.backward, plan.ranks, &plan.forward, &forward);
+        let order = Order::of(plan, Pass::Forward, &forward)?;
+        let backward_order = Order::of(plan, Pass::Backward, &backward)?;
+        let [slabs, backward_slabs] = RankSlabs::both(plan, [&forward, &backward]);
+        Ok(Self {
+            forward: PassFacts { indices: forward, slabs, order },
+            backward: PassFacts { indices: backward, slabs: backward_slabs, order: backward_order },
+        })
     }
 
     /// Facts of one pass.
@@ -89,8 +91,10 @@ pub(crate) fn candidates(
         Provider::Entry | Provider::Exit | Provider::Kept(_) => true,
         Provider::Call(call) => order.post(rank, call).is_some_and(|post| order.before(rank, post, op)),
     };
-    let slabs = &slabs.slabs;
-    (0..slabs.len()).rev().filter(|i| slabs[*i].holds(tensors, heads) && ready(slabs[*i].provider)).collect()
+    let slabs = slabs.slabs.iter().enumerate().rev();
+    let mut found = Vec::new();
+    found.extend(slabs.filter(|(_, s)| s.holds(tensors, heads) && ready(s.provider)).map(|(i, _)| i));
+    found
 }
 
 /// Tensors that a launch reads, and whether its key rows (rather than its query rows) index them.

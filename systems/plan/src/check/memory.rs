@@ -45,7 +45,7 @@ impl Meter {
             changes.clear();
             let r = rank as usize;
             let mut keeps = 0;
-            for (slab, last) in view.slabs[r].slabs.iter().zip(&uses[r]) {
+            for (slab, last) in view.slabs[r].slabs.iter().zip(uses.of(r)) {
                 let Provider::Call(call) = slab.provider else { continue };
                 let Some(post) = view.order.post(rank, call) else { continue };
                 let bytes = u64::from(slab.len())
@@ -81,17 +81,16 @@ impl Meter {
         let compute = table.ranks[rank as usize].streams.first();
         let first_launch = compute.and_then(|ops| ops.iter().position(|op| matches!(op.work, Work::Launch(_))));
         let mut keeps = 0;
-        for (call, post) in view.order.posts(rank) {
-            let call = &table.calls[*call as usize];
+        for (index, post) in view.order.posts(rank) {
+            let (index, call) = (*index, &table.calls[*index as usize]);
             if call.mode != CallMode::Accumulate {
                 continue;
             }
             let at = view.order.position(rank, *post);
-            for part in &call.parts {
-                let Some(index) = view.indices.get(part.moves) else { continue };
-                let rows = |list: &[u32]| -> u64 {
-                    list.iter().map(|m| u64::from(table.moves[part.moves.range()][*m as usize].rows.len)).sum()
-                };
+            for (part, id) in call.parts.iter().zip(view.indices.parts(index as usize)) {
+                let index = view.indices.index(*id);
+                let moves = view.indices.moves(table, *id);
+                let rows = |list: &[u32]| -> u64 { list.iter().map(|m| u64::from(moves[*m as usize].rows.len)).sum() };
                 let bytes = row_bytes(plan, part.tensors, call.dtype, part.q_heads.len(), part.kv_heads.len());
                 let (sent, received) = (rows(index.sent(rank)) * bytes, rows(index.received(rank)) * bytes);
                 let start = launch_before(view, rank, part.q_heads, part.kv_heads, *post)

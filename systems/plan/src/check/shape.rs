@@ -24,9 +24,12 @@ pub(crate) fn check(plan: &Plan) -> Result<(), PlanError> {
         }
     }
     partition(plan, &plan.entry, "entry").map_err(layout)?;
-    partition(plan, &plan.exit, "exit").map_err(layout)?;
+    if plan.exit != plan.entry {
+        partition(plan, &plan.exit, "exit").map_err(layout)?;
+    }
+    let tokens: Vec<u32> = plan.sequences.iter().map(|bounds| bounds.last().copied().unwrap_or(0)).collect();
     for pass in [Pass::Forward, Pass::Backward] {
-        tables(plan, pass).map_err(|what| error(plan, pass, what))?;
+        tables(plan, pass, &tokens).map_err(|what| error(plan, pass, what))?;
     }
     Ok(())
 }
@@ -38,7 +41,10 @@ fn partition(plan: &Plan, shards: &[Shard], name: &str) -> Result<(), String> {
         if shard.rank >= plan.ranks {
             return Err(format!("{name} layout names rank {} of {}", shard.rank, plan.ranks));
         }
-        rows_inside(plan, shard.seq, shard.rows).map_err(|e| format!("{name} layout: {e}"))?;
+        let tokens = plan.sequences.get(shard.seq as usize).and_then(|bounds| bounds.last().copied());
+        if !are_inside(tokens, shard.rows) {
+            return Err(format!("{name} layout: {}", outside(tokens, shard.seq, shard.rows)));
+        }
         by_seq[shard.seq as usize].push(shard.rows);
     }
     for (seq, shards) in by_seq.iter_mut().enumerate() {
@@ -67,35 +73,47 @@ fn partition(plan: &Plan, shards: &[Shard], name: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn rows_inside(plan: &Plan, seq: u32, rows: Rows) -> Result<(), String> {
-    let bounds = plan.sequences.get(seq as usize).ok_or_else(|| format!("no sequence {seq}"))?;
-    let tokens = u64::from(bounds.last().copied().unwrap_or(0));
+/// True when the rows are some, and of a sequence of so many tokens; none stands for a sequence that does not exist.
+fn are_inside(tokens: Option<u32>, rows: Rows) -> bool {
+    let last = u64::from(rows.start) + u64::from(rows.len.saturating_sub(1)) * u64::from(rows.stride);
+    rows.stride != 0 && rows.len != 0 && tokens.is_some_and(|tokens| last < u64::from(tokens))
+}
+
+/// Why rows are not inside.
+fn outside(tokens: Option<u32>, seq: u32, rows: Rows) -> String {
+    let Some(tokens) = tokens else { return format!("no sequence {seq}") };
     if rows.stride == 0 || rows.is_empty() {
-        return Err(format!("sequence {seq}: empty rows at {}", rows.start));
+        return format!("sequence {seq}: empty rows at {}", rows.start);
     }
     let last = u64::from(rows.start) + u64::from(rows.len - 1) * u64::from(rows.stride);
-    if last >= tokens {
-        return Err(format!("sequence {seq}: row {last} of {tokens}"));
-    }
-    Ok(())
+    format!("sequence {seq}: row {last} of {tokens}")
 }
 
 fn heads_inside(heads: HeadRange, of: HeadRange) -> bool {
     heads.start <= heads.end && of.contains(heads)
 }
 
-fn tables(plan: &Plan, pass: Pass) -> Result<(), String> {
+/// `tokens` by sequence.
+fn tables(plan: &Plan, pass: Pass, tokens: &[u32]) -> Result<(), String> {
     let table = plan.pass(pass);
     if table.ranks.len() != plan.ranks as usize {
         return Err(format!("streams of {} ranks in a plan of {}", table.ranks.len(), plan.ranks));
     }
-    for (i, tile) in table.tiles.iter().enumerate() {
-        for rows in [tile.q, tile.k] {
-            rows_inside(plan, tile.seq, rows).map_err(|e| format!("tile {i}: {e}"))?;
+    let of = |seq: u32| tokens.get(seq as usize).copied();
+    // The backward usually has the very tiles of the forward.
+    if pass == Pass::Forward || table.tiles != plan.forward.tiles {
+        for (i, tile) in table.tiles.iter().enumerate() {
+            let tokens = of(tile.seq);
+            if let Some(rows) = [tile.q, tile.k].into_iter().find(|rows| !are_inside(tokens, *rows)) {
+                return Err(format!("tile {i}: {}", outside(tokens, tile.seq, rows)));
+            }
         }
     }
     for (i, mv) in table.moves.iter().enumerate() {
-        rows_inside(plan, mv.seq, mv.rows).map_err(|e| format!("move {i}: {e}"))?;
+        let tokens = of(mv.seq);
+        if !are_inside(tokens, mv.rows) {
+            return Err(format!("move {i}: {}", outside(tokens, mv.seq, mv.rows)));
+        }
         if mv.from >= plan.ranks || mv.to >= plan.ranks {
             return Err(format!("move {i} goes from rank {} to rank {} of {}", mv.from, mv.to, plan.ranks));
         }
