@@ -118,8 +118,11 @@ impl Run {
             };
         }
         let run = &runs[*near];
-        let plain = run.seq == seq && run.rows.stride == 1 && (rows.stride == 1 || rows.len == 1);
-        (plain && rows.end() <= run.rows.end()).then(|| Some(run.offset + rows.start - run.rows.start))
+        if run.seq != seq {
+            return Some(None);
+        }
+        let plain = run.rows.stride == 1 && (rows.stride == 1 || rows.len == 1);
+        plain.then(|| (rows.end() <= run.rows.end()).then(|| run.offset + rows.start - run.rows.start))
     }
 
     fn find_by(runs: &[Self], seq: u32, rows: Rows, fits: impl Fn(&Self) -> bool) -> Option<u32> {

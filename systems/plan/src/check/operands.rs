@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::sends::sends;
 use super::{View, heads_text, rows_text, tensors_text};
-use crate::facts::{LaunchOperands, Operands, TileRows, candidates, operands};
+use crate::facts::{LaunchOperands, Operands, SlabList, TileRows, candidates, operands};
 use crate::{HeadRange, Launch, OpId, PlanError, Provider, RankSlabs, Rows, Run, Slab, Span, TensorSet, Tile, Work};
 
 /// Position of the last operation that reads each slab of each rank that a call brings; 0 when none does.
@@ -39,7 +39,7 @@ impl LastUse {
 }
 
 impl View<'_> {
-    pub(super) fn candidates(&self, rank: u32, op: OpId, tensors: TensorSet, heads: HeadRange) -> Vec<usize> {
+    pub(super) fn candidates(&self, rank: u32, op: OpId, tensors: TensorSet, heads: HeadRange) -> SlabList {
         candidates(&self.slabs[rank as usize], self.order, rank, op, tensors, heads)
     }
 
@@ -79,29 +79,15 @@ pub(crate) fn locate<'a>(view: &View<'a>, memos: &mut Memos<'a>) -> Result<Opera
     launches(view, memos, &mut LastUse::new(view.slabs))
 }
 
-/// By kind of operand, which candidates are read.
-type Used = [Vec<bool>; 4];
-
 /// What launches on the same tiles find in slabs of the same runs.
 struct Memo {
     /// Kinds of operands that were looked up; those of the forward are the first ones of the backward.
     kinds: usize,
-    /// By kind of operand, runs of the candidates up to the last one that was read; those after it cannot matter.
-    runs: [Vec<*const Run>; 4],
+    /// By kind of operand, a range of [`Memos::runs`].
+    runs: [(usize, usize); 4],
     rows: Arc<[TileRows]>,
-    used: Used,
     /// The memo before this one on the same tiles.
     before: Option<usize>,
-}
-
-impl Memo {
-    /// True when a launch with these candidates reads the same rows for the kinds that were looked up.
-    fn serves(&self, found: &LaunchOperands, slabs: &[Slab]) -> bool {
-        self.runs[..self.kinds].iter().zip(&found.slabs).all(|(runs, candidates)| {
-            runs.len() <= candidates.len()
-                && runs.iter().zip(candidates).all(|(run, i)| *run == slabs[*i].runs.as_ptr())
-        })
-    }
 }
 
 /// Memos of the launches so far, by tiles.
@@ -109,8 +95,20 @@ impl Memo {
 pub(crate) struct Memos<'a> {
     tiles: &'a [Tile],
     list: Vec<Memo>,
+    /// Addresses of the candidates' runs up to the last one that was read, and whether each was; those after it cannot
+    /// matter.
+    runs: Vec<(*const Run, bool)>,
     last: HashMap<Span, usize>,
-    scratch: Vec<TileRows>,
+    scratch: Scratch,
+}
+
+/// Room to look rows up in.
+#[derive(Default)]
+struct Scratch {
+    rows: Vec<TileRows>,
+    /// By kind of operand, which candidates are read.
+    used: [Vec<bool>; 4],
+    near: Vec<usize>,
 }
 
 impl<'a> Memos<'a> {
@@ -125,9 +123,23 @@ impl<'a> Memos<'a> {
         }
     }
 
+    fn runs(&self, memo: usize, kind: usize) -> &[(*const Run, bool)] {
+        let (start, end) = self.list[memo].runs[kind];
+        &self.runs[start..end]
+    }
+
+    /// True when a launch with these candidates reads the same rows for the kinds that were looked up.
+    fn serves(&self, memo: usize, found: &LaunchOperands, slabs: &[Slab]) -> bool {
+        found.slabs.iter().enumerate().take(self.list[memo].kinds).all(|(kind, candidates)| {
+            let runs = self.runs(memo, kind);
+            runs.len() <= candidates.len()
+                && runs.iter().zip(&**candidates).all(|((run, _), i)| *run == slabs[*i].runs.as_ptr())
+        })
+    }
+
     fn find(&self, tiles: Span, found: &LaunchOperands, slabs: &[Slab], kinds: usize) -> Option<usize> {
         let chain = std::iter::successors(self.last.get(&tiles).copied(), |memo| self.list[*memo].before);
-        let mut serving = chain.take(Self::LOOK_BACK).filter(|memo| self.list[*memo].serves(found, slabs));
+        let mut serving = chain.take(Self::LOOK_BACK).filter(|memo| self.serves(*memo, found, slabs));
         let first = serving.next()?;
         // One that knows all kinds is better than one of the forward.
         std::iter::once(first).chain(serving).find(|memo| self.list[*memo].kinds == kinds).or(Some(first))
@@ -161,8 +173,8 @@ fn launches<'a>(view: &View<'a>, memos: &mut Memos<'a>, uses: &mut LastUse) -> R
             };
             found.rows = memos.list[memo].rows.clone();
             let position = view.order.position(rank as u32, id);
-            for (candidates, used) in found.slabs.iter().zip(&memos.list[memo].used) {
-                for (slab, _) in candidates.iter().zip(used).filter(|(_, used)| **used) {
+            for (kind, candidates) in found.slabs.iter().enumerate() {
+                for (slab, _) in candidates.iter().zip(memos.runs(memo, kind)).filter(|(_, (_, read))| *read) {
                     uses.raise(rank, *slab, position);
                 }
             }
@@ -187,17 +199,20 @@ fn look_up(
     let slabs = &view.slabs[rank as usize].slabs;
     let tiles = &view.plan.pass(view.pass).tiles[launch.tiles.range()];
     let kinds = operands(view.pass);
-    let rows = &mut memos.scratch;
+    let mut scratch = std::mem::take(&mut memos.scratch);
+    let Scratch { rows, used, near } = &mut scratch;
     rows.clear();
-    let mut used = Used::default();
     let mut first = 0;
-    if let Some(memo) = known.map(|memo| &memos.list[memo]) {
-        rows.extend_from_slice(&memo.rows);
-        used.clone_from(&memo.used);
-        first = memo.kinds;
+    if let Some(memo) = known {
+        rows.extend_from_slice(&memos.list[memo].rows);
+        first = memos.list[memo].kinds;
     }
     rows.resize(tiles.len(), TileRows::default());
-    for (used, candidates) in used.iter_mut().zip(&found.slabs) {
+    for (kind, (used, candidates)) in used.iter_mut().zip(&found.slabs).enumerate() {
+        used.clear();
+        if let Some(memo) = known.filter(|_| kind < first) {
+            used.extend(memos.runs(memo, kind).iter().map(|(_, read)| *read));
+        }
         used.resize(candidates.len(), false);
     }
     let runs = |kind: usize| found.slabs[kind].iter().map(|i| slabs[*i].runs.as_ptr());
@@ -208,10 +223,12 @@ fn look_up(
             for out in &mut *rows {
                 out.at[kind] = out.at[earlier];
             }
-            used[kind] = used[earlier].clone();
+            let (before, this) = used.split_at_mut(kind);
+            this[0].clone_from(&before[earlier]);
             continue;
         }
-        let mut near = vec![0; found.slabs[kind].len()];
+        near.clear();
+        near.resize(found.slabs[kind].len(), 0);
         for (tile, out) in tiles.iter().zip(&mut *rows) {
             let wanted = if *keys { tile.k } else { tile.q };
             if let Some(earlier) = twin {
@@ -222,7 +239,7 @@ fn look_up(
                     continue;
                 }
             }
-            let mut places = found.slabs[kind].iter().zip(&mut near).enumerate();
+            let mut places = found.slabs[kind].iter().zip(&mut *near).enumerate();
             let place = places.find_map(|(i, (slab, near))| {
                 Some((u16::try_from(i).ok()?, Run::find_dense_near(&slabs[*slab].runs, near, tile.seq, wanted)?))
             });
@@ -234,14 +251,19 @@ fn look_up(
             out.at[kind] = place;
         }
     }
-    let read = |kind: usize| used[kind].iter().rposition(|u| *u).map_or(0, |last| last + 1);
-    let memo = Memo {
+    let mut memo = Memo {
         kinds: kinds.len(),
-        runs: std::array::from_fn(|kind| runs(kind).take(read(kind)).collect()),
+        runs: Default::default(),
         rows: Arc::from(&rows[..]),
-        used,
         before: memos.last.insert(launch.tiles, memos.list.len()),
     };
+    for (kind, (of_kind, used)) in memo.runs.iter_mut().zip(used).enumerate() {
+        let start = memos.runs.len();
+        let read = used.iter().rposition(|u| *u).map_or(0, |last| last + 1);
+        memos.runs.extend(runs(kind).zip(used.iter().copied()).take(read));
+        *of_kind = (start, memos.runs.len());
+    }
     memos.list.push(memo);
+    memos.scratch = scratch;
     Ok(memos.list.len() - 1)
 }
