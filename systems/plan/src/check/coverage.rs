@@ -25,6 +25,10 @@ struct Piece {
 
 type Launches = Vec<(Span, Mask)>;
 
+/// Tiles or classes of rows up to which small plans are looked at in full; far larger ones are refused by their size when
+/// no plan of that size can be right.
+const SLACK: u64 = 1 << 16;
+
 /// Lists of launches that were found to cover everything, with the tiles that they refer to.
 #[derive(Default)]
 pub(super) struct Accepted<'a> {
@@ -130,7 +134,15 @@ fn document_of(bounds: &[u32], row: u32, near: &mut usize) -> usize {
 
 fn covers(view: &View<'_>, heads: HeadRange, launches: &Launches) -> Result<(), PlanError> {
     let tiles = &view.plan.pass(view.pass).tiles;
-    let mut pieces = Vec::with_capacity(launches.iter().map(|(span, _)| span.len()).sum());
+    let referred: u64 = launches.iter().map(|(span, _)| span.len() as u64).sum();
+    if referred > 2 * tiles.len() as u64 + SLACK {
+        return Err(view.error(format!(
+            "query {}: launches refer to {referred} tiles of a table of {}, so that pairs are computed more than once",
+            heads_text(heads),
+            tiles.len()
+        )));
+    }
+    let mut pieces = Vec::with_capacity(referred as usize);
     let mut near = 0;
     for (span, mask) in launches {
         for tile in &tiles[span.range()] {
@@ -246,6 +258,12 @@ fn document(
     let stride = pieces.iter().find(|p| p.q.1 - p.q.0 > 1).unwrap_or(first).stride;
     if let Some(odd) = pieces.iter().find(|p| p.stride != stride) {
         return Err(view.error(format!("{}: tiles of stride {} and {stride}", place(heads, id), odd.stride)));
+    }
+    // A row sees its own key, so that every class needs a tile of its own.
+    let count = stride.min(edge.1 - edge.0) as usize;
+    if count as u64 > SLACK && count > pieces.len() {
+        let what = format!("{} tiles for {count} classes of rows: some have keys computed by no tile", pieces.len());
+        return Err(view.error(format!("{}: {what}", place(heads, id))));
     }
     let mut rest = pieces;
     let classes = classes(edge, stride);

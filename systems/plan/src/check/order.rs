@@ -35,14 +35,33 @@ struct State<'a> {
     participants: &'a Participants,
     /// Participants of each call that have not posted it.
     missing: Vec<u32>,
-    /// For each stream of each rank, operations that are over, and whether the next one has been posted.
-    streams: Vec<(u32, bool)>,
+    /// Streams of each rank.
+    streams: Vec<Progress>,
     /// Operations of each rank that are over.
     over: Vec<u32>,
     /// Ranks whose transfers may have something to do.
     queue: VecDeque<u32>,
     /// Ranks whose next operation on the compute stream may have become ready.
     kernels: Bits,
+}
+
+/// How far one stream is.
+#[derive(Clone, Copy)]
+struct Progress {
+    /// Operations that are over.
+    done: u32,
+    /// All operations.
+    all: u32,
+    /// The call that the next operation has posted.
+    posted: Option<u32>,
+}
+
+impl State<'_> {
+    /// True when nothing can have changed for a stream: it is over, or others have yet to post the call it waits in.
+    fn stands(&self, stream: usize) -> bool {
+        let stream = self.streams[stream];
+        stream.done == stream.all || stream.posted.is_some_and(|call| self.missing[call as usize] > 0)
+    }
 }
 
 /// A set of ranks.
@@ -206,19 +225,22 @@ impl Order {
             table,
             participants,
             missing: (0..participants.calls()).map(|call| participants.of_call(call).len() as u32).collect(),
-            streams: vec![(0, false); self.first.len()],
+            streams: Vec::with_capacity(self.first.len()),
             over: vec![0; table.ranks.len()],
             queue: (0..plan.ranks).collect(),
             kernels: Bits::all(table.ranks.len()),
         };
+        let all = table.ranks.iter().flat_map(|rank| &rank.streams).map(|ops| ops.len() as u32);
+        state.streams.extend(all.map(|all| Progress { done: 0, all, posted: None }));
         // Transfers run as early as they can and kernels as late: what a rank holds at once is then at its most.
         loop {
             while let Some(rank) = state.queue.pop_front() {
                 state.kernels.insert(rank);
+                let of = self.ranks[rank as usize];
                 let mut advanced = true;
                 while std::mem::take(&mut advanced) {
-                    for stream in 1..self.ranks[rank as usize].streams {
-                        while self.advance(rank, stream, &mut state) {
+                    for stream in 1..of.streams {
+                        while !state.stands(of.stream + stream) && self.advance(rank, stream, &mut state) {
                             advanced = true;
                         }
                     }
@@ -237,7 +259,7 @@ impl Order {
         }
         for (rank, (streams, of)) in table.ranks.iter().zip(&self.ranks).enumerate() {
             for (stream, ops) in streams.streams.iter().enumerate() {
-                let done = state.streams[of.stream + stream].0;
+                let done = state.streams[of.stream + stream].done;
                 if let Some(op) = ops.get(done as usize) {
                     let id = OpId { stream: stream as u8, index: done };
                     let what = match op.work {
@@ -260,10 +282,10 @@ impl Order {
     fn advance(&mut self, rank: u32, stream: usize, state: &mut State<'_>) -> bool {
         let of = self.ranks[rank as usize];
         let Some(ops) = state.table.ranks[rank as usize].streams.get(stream) else { return false };
-        let (index, posted) = state.streams[of.stream + stream];
+        let Progress { done: index, posted, .. } = state.streams[of.stream + stream];
         let Some(op) = ops.get(index as usize) else { return false };
-        if !posted {
-            if op.after.iter().any(|d| state.streams[of.stream + usize::from(d.stream)].0 <= d.index) {
+        if posted.is_none() {
+            if op.after.iter().any(|d| state.streams[of.stream + usize::from(d.stream)].done <= d.index) {
                 return false;
             }
             self.start(of, stream, index, &op.after);
@@ -278,8 +300,14 @@ impl Order {
                 }
             }
         }
-        let ends = !matches!(op.work, Work::Exchange(call) if state.missing[call as usize] > 0);
-        state.streams[of.stream + stream] = if ends { (index + 1, false) } else { (index, true) };
+        let waits = match op.work {
+            Work::Exchange(call) => Some(call).filter(|call| state.missing[*call as usize] > 0),
+            Work::Launch(_) | Work::Linear { .. } => None,
+        };
+        let ends = waits.is_none();
+        let progress = &mut state.streams[of.stream + stream];
+        progress.posted = waits;
+        progress.done += u32::from(ends);
         if ends {
             let over = &mut state.over[rank as usize];
             self.position[of.op + (self.first[of.stream + stream] + index) as usize] = *over;
@@ -299,7 +327,8 @@ impl Order {
             clocks[at + stream] = clocks[at + stream].max(index + 1);
         };
         if index > 0 {
-            raise(&mut self.clocks, flat - 1, stream, index - 1);
+            self.clocks.copy_within(clock(flat - 1)..clock(flat), clock(flat));
+            self.clocks[clock(flat) + stream] = index;
         }
         for dep in after {
             let from = self.flat(of, *dep);

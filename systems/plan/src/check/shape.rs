@@ -1,7 +1,9 @@
 //! Indices inside their tables, heads inside the shape, shards that partition the sequences.
 
+use std::collections::HashSet;
+
 use super::{error, rows_text};
-use crate::{CallMode, HeadRange, Part, Pass, Plan, PlanError, Rows, Shard, Tensor, TensorSet, Work};
+use crate::{CallMode, HeadRange, Part, Pass, Plan, PlanError, Rows, Shard, Span, Tensor, TensorSet, Work};
 
 pub(crate) fn check(plan: &Plan) -> Result<(), PlanError> {
     let layout = |what: String| PlanError { planner: plan.planner.clone(), pass: "layout", what };
@@ -34,6 +36,9 @@ pub(crate) fn check(plan: &Plan) -> Result<(), PlanError> {
     Ok(())
 }
 
+/// Longest sequence that a layout may deal with strides: its rows are counted one by one.
+const MOST_STRIDED_ROWS: u32 = 1 << 28;
+
 /// Every row of every sequence lies in exactly one shard.
 fn partition(plan: &Plan, shards: &[Shard], name: &str) -> Result<(), String> {
     let mut by_seq: Vec<Vec<Rows>> = vec![Vec::new(); plan.sequences.len()];
@@ -58,6 +63,10 @@ fn partition(plan: &Plan, shards: &[Shard], name: &str) -> Result<(), String> {
             if let Some(pair) = shards.windows(2).find(|w| w[0].end() > w[1].start) {
                 return Err(format!("{name} layout holds {} of sequence {seq} twice", rows_text(pair[1])));
             }
+        } else if tokens > MOST_STRIDED_ROWS {
+            return Err(format!(
+                "{name} layout deals the {tokens} rows of sequence {seq} with strides; at most {MOST_STRIDED_ROWS} can be dealt so"
+            ));
         } else {
             let mut seen = vec![false; tokens as usize];
             for rows in shards.iter() {
@@ -93,6 +102,10 @@ fn heads_inside(heads: HeadRange, of: HeadRange) -> bool {
     heads.start <= heads.end && of.contains(heads)
 }
 
+/// How often distinct spans may refer to a move on average, beyond what small tables may.
+const MOST_REFERENCES: u64 = 64;
+const SLACK: u64 = 1 << 16;
+
 /// `tokens` by sequence.
 fn tables(plan: &Plan, pass: Pass, tokens: &[u32]) -> Result<(), String> {
     let table = plan.pass(pass);
@@ -125,6 +138,16 @@ fn tables(plan: &Plan, pass: Pass, tokens: &[u32]) -> Result<(), String> {
         for part in &call.parts {
             part_inside(plan, pass, call.mode, part).map_err(|e| format!("call {i}: {e}"))?;
         }
+    }
+    // Every distinct span of moves is indexed: a small file must not make a large index.
+    let spans: HashSet<Span> = table.calls.iter().flat_map(|call| &call.parts).map(|part| part.moves).collect();
+    let referred: u64 = spans.iter().map(|span| span.len() as u64).sum();
+    if referred > MOST_REFERENCES * table.moves.len() as u64 + SLACK {
+        return Err(format!(
+            "parts refer to {referred} moves in {} overlapping spans of a table of {}; at most {MOST_REFERENCES} times as many may be referred to",
+            spans.len(),
+            table.moves.len()
+        ));
     }
     for (rank, streams) in table.ranks.iter().enumerate() {
         if streams.streams.len() > usize::from(u8::MAX) + 1 {
