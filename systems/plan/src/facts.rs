@@ -1,3 +1,4 @@
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use crate::check::shape;
@@ -25,9 +26,65 @@ pub struct PassFacts {
 #[derive(Clone, Debug, Default)]
 pub struct LaunchOperands {
     /// For each entry of [`operands`], slabs of the rank that hold its tensors for the launch's heads.
-    pub slabs: [Vec<usize>; 4],
+    pub slabs: [SlabList; 4],
     /// For each tile of the launch, its rows in one of those slabs; launches that find the same share them.
     pub rows: Arc<[TileRows]>,
+}
+
+/// Indices of slabs of a rank. Few need no memory of their own.
+#[derive(Clone, Debug)]
+pub enum SlabList {
+    /// The first so many of these.
+    Few(usize, [usize; 2]),
+    /// All of these.
+    Many(Vec<usize>),
+}
+
+impl Default for SlabList {
+    fn default() -> Self {
+        Self::Few(0, [0; 2])
+    }
+}
+
+impl Deref for SlabList {
+    type Target = [usize];
+
+    fn deref(&self) -> &[usize] {
+        match self {
+            Self::Few(len, list) => list.get(..*len).unwrap_or_default(),
+            Self::Many(list) => list,
+        }
+    }
+}
+
+impl DerefMut for SlabList {
+    fn deref_mut(&mut self) -> &mut [usize] {
+        match self {
+            Self::Few(len, list) => list.get_mut(..*len).unwrap_or_default(),
+            Self::Many(list) => list,
+        }
+    }
+}
+
+impl FromIterator<usize> for SlabList {
+    fn from_iter<I: IntoIterator<Item = usize>>(slabs: I) -> Self {
+        let mut all = Self::default();
+        for slab in slabs {
+            match &mut all {
+                Self::Few(len, list) if *len < list.len() => {
+                    list[*len] = slab;
+                    *len += 1;
+                }
+                Self::Few(_, list) => {
+                    let mut list = list.to_vec();
+                    list.push(slab);
+                    all = Self::Many(list);
+                }
+                Self::Many(list) => list.push(slab),
+            }
+        }
+        all
+    }
 }
 
 /// Places of one tile's operands: for each entry of [`operands`], position in [`LaunchOperands::slabs`] and row there.
@@ -52,13 +109,15 @@ impl Facts {
     /// wait for each other.
     pub fn of(plan: &Plan) -> Result<Self, PlanError> {
         shape::check(plan)?;
-        let pass = |pass| {
-            let indices = MoveIndices::of(plan.pass(pass), plan.ranks);
-            let order = Order::of(plan, pass, &indices)?;
-            let slabs = RankSlabs::of(plan, pass, &indices);
-            Ok(PassFacts { indices, slabs, order })
-        };
-        Ok(Self { forward: pass(Pass::Forward)?, backward: pass(Pass::Backward)? })
+        let forward = MoveIndices::of(&plan.forward, plan.ranks);
+        let backward = MoveIndices::beside(&plan.backward, plan.ranks, &plan.forward, &forward);
+        let order = Order::of(plan, Pass::Forward, &forward)?;
+        let backward_order = Order::of(plan, Pass::Backward, &backward)?;
+        let [slabs, backward_slabs] = RankSlabs::both(plan, [&forward, &backward]);
+        Ok(Self {
+            forward: PassFacts { indices: forward, slabs, order },
+            backward: PassFacts { indices: backward, slabs: backward_slabs, order: backward_order },
+        })
     }
 
     /// Facts of one pass.
@@ -72,7 +131,7 @@ impl Facts {
 
 impl PassFacts {
     /// Indices of the slabs of `rank` that hold `tensors` of `heads` when `op` starts, the latest provider first.
-    pub fn candidates(&self, rank: u32, op: OpId, tensors: TensorSet, heads: HeadRange) -> Vec<usize> {
+    pub fn candidates(&self, rank: u32, op: OpId, tensors: TensorSet, heads: HeadRange) -> SlabList {
         candidates(&self.slabs[rank as usize], &self.order, rank, op, tensors, heads)
     }
 }
@@ -84,13 +143,13 @@ pub(crate) fn candidates(
     op: OpId,
     tensors: TensorSet,
     heads: HeadRange,
-) -> Vec<usize> {
+) -> SlabList {
     let ready = |provider: Provider| match provider {
         Provider::Entry | Provider::Exit | Provider::Kept(_) => true,
         Provider::Call(call) => order.post(rank, call).is_some_and(|post| order.before(rank, post, op)),
     };
-    let slabs = &slabs.slabs;
-    (0..slabs.len()).rev().filter(|i| slabs[*i].holds(tensors, heads) && ready(slabs[*i].provider)).collect()
+    let slabs = slabs.slabs.iter().enumerate().rev();
+    slabs.filter(|(_, s)| s.holds(tensors, heads) && ready(s.provider)).map(|(i, _)| i).collect()
 }
 
 /// Tensors that a launch reads, and whether its key rows (rather than its query rows) index them.

@@ -21,7 +21,7 @@ mod system;
 pub use check::order::Order;
 pub use cost::{Cost, FlopsCost, LaunchShape, TileShape};
 pub use error::{PlanError, SystemError};
-pub use facts::{Facts, LaunchOperands, Operands, PassFacts, TileRows, operands};
+pub use facts::{Facts, LaunchOperands, Operands, PassFacts, SlabList, TileRows, operands};
 pub use heads::{AttentionShape, HeadRange, causal_pairs, row_pairs};
 pub use layout::{Layout, LayoutError};
 pub use moves::{MoveIndex, MoveIndices};

@@ -6,42 +6,87 @@ use crate::{Move, PassPlan, Span};
 /// Moves of one span by the ranks that send and receive them. Indices count from the start of the span.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MoveIndex {
-    sent: Csr,
-    received: Csr,
+    sent: Groups,
+    received: Groups,
 }
 
+/// Indices grouped by rank, in order within each group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Csr {
+struct Groups {
+    /// Ranks with an index, sorted; empty when every rank has a group of its own.
+    ranks: Vec<u32>,
     start: Vec<u32>,
     items: Vec<u32>,
 }
 
-impl Csr {
-    fn new(ranks: usize, keys: impl Iterator<Item = u32> + Clone) -> Self {
-        let mut start = vec![0u32; ranks + 1];
-        for key in keys.clone().filter(|k| (*k as usize) < ranks) {
-            start[key as usize + 1] += 1;
+impl Groups {
+    /// Few moves between many ranks get no table of all ranks: a plan may have many such spans.
+    const SPARSE: usize = 8;
+
+    fn new(ranks: usize, moves: &[Move], key: impl Fn(&Move) -> u32) -> Self {
+        if moves.len() < ranks / Self::SPARSE {
+            Self::sparse(ranks, moves, key)
+        } else {
+            Self::dense(ranks, moves, key)
         }
-        for rank in 0..ranks {
-            start[rank + 1] += start[rank];
+    }
+
+    fn dense(ranks: usize, moves: &[Move], key: impl Fn(&Move) -> u32) -> Self {
+        // Counts stand one place further on, so that filling the groups leaves each start where it belongs.
+        let mut start = vec![0u32; ranks + 2];
+        for mv in moves {
+            if let Some(count) = start.get_mut(key(mv) as usize + 2) {
+                *count += 1;
+            }
         }
-        let mut next = start.clone();
-        let mut items = vec![0u32; start[ranks] as usize];
-        for (index, key) in keys.enumerate() {
-            if let Some(slot) = next.get_mut(key as usize).filter(|_| (key as usize) < ranks) {
+        let mut sum = 0;
+        for count in &mut start {
+            sum += *count;
+            *count = sum;
+        }
+        let mut items = vec![0u32; sum as usize];
+        for (index, mv) in moves.iter().enumerate() {
+            let rank = key(mv) as usize;
+            if rank < ranks {
+                let slot = &mut start[rank + 1];
                 items[*slot as usize] = index as u32;
                 *slot += 1;
             }
         }
-        Self { start, items }
+        start.pop();
+        Self { ranks: Vec::new(), start, items }
+    }
+
+    fn sparse(ranks: usize, moves: &[Move], key: impl Fn(&Move) -> u32) -> Self {
+        let mut items: Vec<u32> =
+            (0..).zip(moves).filter(|(_, mv)| (key(mv) as usize) < ranks).map(|(index, _)| index).collect();
+        items.sort_by_key(|index| key(&moves[*index as usize]));
+        let mut groups = Self { ranks: Vec::new(), start: Vec::new(), items };
+        for (at, index) in (0..).zip(&groups.items) {
+            let rank = key(&moves[*index as usize]);
+            if groups.ranks.last() != Some(&rank) {
+                groups.ranks.push(rank);
+                groups.start.push(at);
+            }
+        }
+        groups.start.push(groups.items.len() as u32);
+        groups
     }
 
     fn of(&self, rank: u32) -> &[u32] {
-        let rank = rank as usize;
-        match (self.start.get(rank), self.start.get(rank + 1)) {
-            (Some(&a), Some(&b)) => &self.items[a as usize..b as usize],
-            _ => &[],
-        }
+        let group = if self.ranks.is_empty() { Some(rank as usize) } else { self.ranks.binary_search(&rank).ok() };
+        group.and_then(|group| Some(self.start.get(group..group + 2)?)).map_or(&[], |s| self.slice(s))
+    }
+
+    fn slice(&self, bounds: &[u32]) -> &[u32] {
+        &self.items[bounds[0] as usize..bounds[1] as usize]
+    }
+
+    /// Ranks with an index, in order, with their indices.
+    fn iter(&self) -> impl Iterator<Item = (u32, &[u32])> {
+        let rank = |group: usize| self.ranks.get(group).copied().unwrap_or(group as u32);
+        let groups = self.start.windows(2).enumerate().filter(|(_, bounds)| bounds[0] < bounds[1]);
+        groups.map(move |(group, bounds)| (rank(group), self.slice(bounds)))
     }
 }
 
@@ -49,10 +94,7 @@ impl MoveIndex {
     /// Indexes a list of moves between `ranks` ranks.
     pub fn new(moves: &[Move], ranks: u32) -> Self {
         let ranks = ranks as usize;
-        Self {
-            sent: Csr::new(ranks, moves.iter().map(|m| m.from)),
-            received: Csr::new(ranks, moves.iter().map(|m| m.to)),
-        }
+        Self { sent: Groups::new(ranks, moves, |m| m.from), received: Groups::new(ranks, moves, |m| m.to) }
     }
 
     /// Moves that `rank` sends, local ones included.
@@ -64,6 +106,16 @@ impl MoveIndex {
     pub fn received(&self, rank: u32) -> &[u32] {
         self.received.of(rank)
     }
+
+    /// Ranks that send, in order, with their moves.
+    pub fn senders(&self) -> impl Iterator<Item = (u32, &[u32])> {
+        self.sent.iter()
+    }
+
+    /// Ranks that receive, in order, with their moves.
+    pub fn receivers(&self) -> impl Iterator<Item = (u32, &[u32])> {
+        self.received.iter()
+    }
 }
 
 /// Indices of all distinct move spans of a pass; head pieces share spans, so there are few.
@@ -71,20 +123,59 @@ impl MoveIndex {
 pub struct MoveIndices {
     spans: HashMap<(u32, u32), usize>,
     list: Vec<Arc<MoveIndex>>,
+    /// The spans by number.
+    bounds: Vec<Span>,
+    /// For each span a number that equal lists of moves share, also with the other pass of the plan.
+    content: Vec<u32>,
+    /// Number of the span of each part, call by call.
+    parts: Vec<u32>,
+    /// First entry of each call in `parts`.
+    first_part: Vec<u32>,
 }
 
 impl MoveIndices {
     /// Indexes every span that the calls of a pass refer to. Spans outside the table count as empty.
     pub fn of(pass: &PassPlan, ranks: u32) -> Self {
+        Self::beside(pass, ranks, &PassPlan::default(), &Self::default())
+    }
+
+    /// [`MoveIndices::of`] for a plan's second pass: spans with the moves of a span of the first pass share its index.
+    pub(crate) fn beside(pass: &PassPlan, ranks: u32, first: &PassPlan, first_indices: &Self) -> Self {
         let mut indices = Self::default();
-        for part in pass.calls.iter().flat_map(|call| &call.parts) {
-            let next = indices.list.len();
-            let slot = *indices.spans.entry((part.moves.start, part.moves.end)).or_insert(next);
-            if slot == next {
-                let moves = pass.moves.get(part.moves.range()).unwrap_or_default();
-                indices.list.push(Arc::new(MoveIndex::new(moves, ranks)));
+        let mut known: HashMap<(usize, Move, Move), usize> = HashMap::new();
+        for slot in 0..first_indices.len() {
+            if let moves @ [head, .., tail] = first_indices.moves(first, slot as u32) {
+                known.entry((moves.len(), *head, *tail)).or_insert(slot);
             }
         }
+        for call in &pass.calls {
+            indices.first_part.push(indices.parts.len() as u32);
+            for part in &call.parts {
+                let next = indices.list.len();
+                let slot = *indices.spans.entry((part.moves.start, part.moves.end)).or_insert(next);
+                indices.parts.push(slot as u32);
+                if slot < next {
+                    continue;
+                }
+                let moves = pass.moves.get(part.moves.range()).unwrap_or_default();
+                let twin = match moves {
+                    [head, .., tail] => known.get(&(moves.len(), *head, *tail)).copied(),
+                    _ => None,
+                };
+                indices.bounds.push(part.moves);
+                match twin.filter(|twin| first_indices.moves(first, *twin as u32) == moves) {
+                    Some(twin) => {
+                        indices.list.push(first_indices.list[twin].clone());
+                        indices.content.push(first_indices.content[twin]);
+                    }
+                    None => {
+                        indices.list.push(Arc::new(MoveIndex::new(moves, ranks)));
+                        indices.content.push((first_indices.list.len() + next) as u32);
+                    }
+                }
+            }
+        }
+        indices.first_part.push(indices.parts.len() as u32);
         indices
     }
 
@@ -98,6 +189,29 @@ impl MoveIndices {
         self.list.get(self.id(span))
     }
 
+    /// Numbers of the spans of a call's parts, as [`MoveIndices::id`] gives them.
+    pub fn parts(&self, call: usize) -> &[u32] {
+        match self.first_part.get(call..) {
+            Some([start, end, ..]) => &self.parts[*start as usize..*end as usize],
+            _ => &[],
+        }
+    }
+
+    /// The index of the span with a number from [`MoveIndices::parts`].
+    pub(crate) fn index(&self, id: u32) -> &MoveIndex {
+        &self.list[id as usize]
+    }
+
+    /// Moves of the span with a number from [`MoveIndices::parts`], none where it is outside the table.
+    pub(crate) fn moves<'a>(&self, pass: &'a PassPlan, id: u32) -> &'a [Move] {
+        pass.moves.get(self.bounds[id as usize].range()).unwrap_or_default()
+    }
+
+    /// A number that spans with equal moves share across the passes of a plan.
+    pub(crate) fn content(&self, id: u32) -> u32 {
+        self.content[id as usize]
+    }
+
     /// Number of distinct spans.
     pub fn len(&self) -> usize {
         self.list.len()
@@ -106,5 +220,33 @@ impl MoveIndices {
     /// True when no call moves anything.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::Groups;
+    use crate::{Move, Rows};
+
+    fn moves(keys: &[u32]) -> Vec<Move> {
+        keys.iter().map(|from| Move { from: *from, to: 0, seq: 0, rows: Rows::range(0, 1) }).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn dense_and_sparse_groups_agree(keys in prop::collection::vec(0u32..12, 0..20), ranks in 0usize..12) {
+            let moves = moves(&keys);
+            let dense = Groups::dense(ranks, &moves, |m| m.from);
+            let sparse = Groups::sparse(ranks, &moves, |m| m.from);
+            for rank in 0..14 {
+                let wanted: Vec<u32> =
+                    (0..).zip(&keys).filter(|(_, k)| **k == rank && (rank as usize) < ranks).map(|(i, _)| i).collect();
+                prop_assert_eq!(dense.of(rank), &wanted[..]);
+                prop_assert_eq!(sparse.of(rank), &wanted[..]);
+            }
+            prop_assert!(dense.iter().eq(sparse.iter()));
+        }
     }
 }

@@ -139,8 +139,28 @@ impl TensorSet {
         self.0 & (1 << tensor as u16) != 0
     }
 
+    /// True when all of `other` is in the set.
+    pub fn contains(self, other: Self) -> bool {
+        other.0 & !self.0 == 0
+    }
+
+    /// True when a tensor of the set has KV heads.
+    pub fn any_kv(self) -> bool {
+        self.0 & Self::KV.union(Self::DKV).0 != 0
+    }
+
+    /// True when a tensor of the set has query heads.
+    pub fn any_q(self) -> bool {
+        self.0 & !Self::KV.union(Self::DKV).0 != 0
+    }
+
+    /// Tensors of both sets.
+    pub fn common(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
     /// Both sets together.
-    pub fn union(self, other: Self) -> Self {
+    pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 

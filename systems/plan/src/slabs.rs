@@ -1,8 +1,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::moves::{MoveIndex, MoveIndices};
-use crate::{CallMode, HeadRange, Move, Pass, PassPlan, Plan, Rows, Shard, Span, Tensor, TensorSet};
+use crate::moves::MoveIndices;
+use crate::{CallMode, HeadRange, Part, PassPlan, Plan, Rows, Shard, Tensor, TensorSet};
 
 /// Where rows on a rank come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,6 +26,8 @@ pub struct Run {
     pub rows: Rows,
     /// Row index inside the slab at which the run starts.
     pub offset: u32,
+    /// Runs of several strides lie in the slab, so that a row may lie in a run that starts before the nearest one.
+    pub mixed: bool,
 }
 
 /// All rows of the same tensors and heads that one provider puts on a rank: one buffer a tensor in the lowered program.
@@ -56,10 +58,9 @@ impl Slab {
 
     /// True when the slab holds all of `tensors` for `heads` (query or KV heads, as each tensor has).
     pub fn holds(&self, tensors: TensorSet, heads: HeadRange) -> bool {
-        tensors.iter().all(|t| {
-            let held = if t.is_kv() { self.kv_heads } else { self.q_heads };
-            self.tensors.has(t) && held.contains(heads)
-        })
+        self.tensors.contains(tensors)
+            && (!tensors.any_kv() || self.kv_heads.contains(heads))
+            && (!tensors.any_q() || self.q_heads.contains(heads))
     }
 
     /// Index in the slab of `rows`, when one run holds them all; rows of a run need not be neighbours in it.
@@ -93,36 +94,52 @@ impl Run {
 
     /// [`Run::find_dense`] for rows that come in order: looks first where the last rows were found.
     pub fn find_dense_near(runs: &[Self], near: &mut usize, seq: u32, rows: Rows) -> Option<u32> {
-        let place = (seq, rows.start);
+        Self::plain_near(runs, near, seq, rows).unwrap_or_else(|| Self::find_dense(runs, seq, rows))
+    }
+
+    /// [`Run::find`] for rows that come in order: looks first where the last rows were found.
+    pub fn find_near(runs: &[Self], near: &mut usize, seq: u32, rows: Rows) -> Option<u32> {
+        Self::plain_near(runs, near, seq, rows).unwrap_or_else(|| Self::find(runs, seq, rows))
+    }
+
+    /// Index of contiguous rows in a contiguous run near the last one; none when that does not say whether they are there.
+    fn plain_near(runs: &[Self], near: &mut usize, seq: u32, rows: Rows) -> Option<Option<u32>> {
+        let place = (u64::from(seq) << 32) | u64::from(rows.start);
+        let begins = |run: &Self| (u64::from(run.seq) << 32) | u64::from(run.rows.start);
         let holds = |i: usize| {
-            let here = runs.get(i).is_some_and(|run| (run.seq, run.rows.start) <= place);
-            here && runs.get(i + 1).is_none_or(|run| (run.seq, run.rows.start) > place)
+            runs.get(i).is_some_and(|run| begins(run) <= place) && runs.get(i + 1).is_none_or(|run| begins(run) > place)
         };
         if !holds(*near) {
             *near = if holds(*near + 1) {
                 *near + 1
             } else {
-                runs.partition_point(|run| (run.seq, run.rows.start) <= place).checked_sub(1)?
+                match runs.partition_point(|run| begins(run) <= place).checked_sub(1) {
+                    Some(before) => before,
+                    None => return Some(None),
+                }
             };
         }
         let run = &runs[*near];
-        let plain = run.seq == seq && run.rows.stride == 1 && (rows.stride == 1 || rows.len == 1);
-        if plain && rows.end() <= run.rows.end() {
-            return Some(run.offset + rows.start - run.rows.start);
+        if run.seq != seq {
+            return Some(None);
         }
-        Self::find_dense(runs, seq, rows)
+        let plain = !run.mixed && run.rows.stride == 1 && (rows.stride == 1 || rows.len == 1);
+        plain.then(|| (rows.end() <= run.rows.end()).then(|| run.offset + rows.start - run.rows.start))
     }
 
     fn find_by(runs: &[Self], seq: u32, rows: Rows, fits: impl Fn(&Self) -> bool) -> Option<u32> {
         let before = runs.partition_point(|run| (run.seq, run.rows.start) <= (seq, rows.start));
-        let mut candidates = runs[..before].iter().rev().take_while(|run| run.seq == seq);
-        let run = candidates.find(|run| fits(run))?;
+        let mut candidates = runs[..before].iter().rev().take_while(|run| run.seq == seq).filter(|run| fits(run));
+        // Runs of one stride and class lie one after another: only the nearest can hold the rows.
+        let run = candidates.find(|run| !run.mixed || rows.end() <= run.rows.end())?;
         (rows.end() <= run.rows.end()).then(|| run.offset + (rows.start - run.rows.start) / run.rows.stride)
     }
 
     /// Sorts rows and joins neighbours of the same stride and class into runs of a buffer that holds each row once.
     pub fn coalesce(rows: &mut [(u32, Rows)]) -> Arc<[Self]> {
-        coalesce(rows)
+        let mut runs = Vec::new();
+        coalesce(rows, &mut runs);
+        runs.into()
     }
 }
 
@@ -134,71 +151,84 @@ pub struct RankSlabs {
 }
 
 impl RankSlabs {
-    /// Slabs of every rank in one pass of a plan. Indices out of range are left out; the checker reports them.
-    pub fn of(plan: &Plan, pass: Pass, indices: &MoveIndices) -> Vec<Self> {
-        let mut ranks = vec![Self::default(); plan.ranks as usize];
-        let (all_q, all_kv) = (plan.shape.all_q(), plan.shape.all_kv());
-        let mut entry = TensorSet::Q.union(TensorSet::KV);
-        if pass == Pass::Backward {
-            entry = entry.union(TensorSet::of(&[Tensor::DO]));
+    /// Slabs of every rank in both passes of a plan, which share equal runs. The indices must have been made beside each
+    /// other; what is out of range is left out.
+    pub(crate) fn both(plan: &Plan, indices: [&MoveIndices; 2]) -> [Vec<Self>; 2] {
+        let mut shared = SharedRuns::default();
+        let first = forward(plan, indices[0], &mut shared);
+        let second = backward(plan, indices, &first, &mut shared);
+        [first, second]
+    }
+
+    fn add_part(&mut self, provider: Provider, part: &Part, tensors: TensorSet, runs: &Arc<[Run]>) {
+        let (q_heads, kv_heads) = (part.q_heads, part.kv_heads);
+        self.slabs.push(Slab { provider, tensors, q_heads, kv_heads, runs: runs.clone() });
+    }
+}
+
+fn forward(plan: &Plan, indices: &MoveIndices, shared: &mut SharedRuns) -> Vec<RankSlabs> {
+    let mut ranks = no_slabs(plan, &[&plan.forward]);
+    let entry = TensorSet::Q.union(TensorSet::KV);
+    add_shards(&mut ranks, &plan.entry, Provider::Entry, entry, (plan.shape.all_q(), plan.shape.all_kv()));
+    add_copies(&mut ranks, &plan.forward, indices, shared);
+    ranks
+}
+
+/// `known` are the slabs of the forward: the input comes again, and kept runs often do.
+fn backward(plan: &Plan, indices: [&MoveIndices; 2], known: &[RankSlabs], shared: &mut SharedRuns) -> Vec<RankSlabs> {
+    let mut ranks = no_slabs(plan, &[&plan.forward, &plan.backward]);
+    let all_q = plan.shape.all_q();
+    let entry = TensorSet::Q.union(TensorSet::KV).union(TensorSet::of(&[Tensor::DO]));
+    for (rank, known) in ranks.iter_mut().zip(known) {
+        let of_entry = known.slabs.first().filter(|slab| slab.provider == Provider::Entry);
+        rank.slabs.extend(of_entry.map(|slab| Slab { tensors: entry, ..slab.clone() }));
+    }
+    let home = if lse_goes_home(&plan.forward) { TensorSet::O_LSE } else { TensorSet::of(&[Tensor::O]) };
+    if plan.exit == plan.entry {
+        // One layout, one set of runs: what is found in one is found in the other.
+        for rank in &mut ranks {
+            let runs = rank.slabs.first().map(|slab| slab.runs.clone());
+            rank.slabs.extend(runs.map(|runs| Slab {
+                provider: Provider::Exit,
+                tensors: home,
+                q_heads: all_q,
+                kv_heads: HeadRange::EMPTY,
+                runs,
+            }));
         }
-        add_shards(&mut ranks, &plan.entry, Provider::Entry, entry, (all_q, all_kv));
-        if pass == Pass::Backward {
-            let home = if lse_goes_home(&plan.forward) { TensorSet::O_LSE } else { TensorSet::of(&[Tensor::O]) };
-            if plan.exit == plan.entry {
-                // One layout, one set of runs: what is found in one is found in the other.
-                for rank in &mut ranks {
-                    let runs = rank.slabs.first().map(|slab| slab.runs.clone());
-                    rank.slabs.extend(runs.map(|runs| Slab {
-                        provider: Provider::Exit,
-                        tensors: home,
-                        q_heads: all_q,
-                        kv_heads: HeadRange::EMPTY,
-                        runs,
-                    }));
-                }
-            } else {
-                add_shards(&mut ranks, &plan.exit, Provider::Exit, home, (all_q, HeadRange::EMPTY));
+    } else {
+        add_shards(&mut ranks, &plan.exit, Provider::Exit, home, (all_q, HeadRange::EMPTY));
+    }
+    for (call, of_call) in plan.forward.calls.iter().enumerate().filter(|(_, call)| call.keep) {
+        let side = if of_call.mode == CallMode::Copy { Side::Received } else { Side::Sent };
+        for (part, id) in of_call.parts.iter().zip(indices[0].parts(call)) {
+            let mut tensors = part.tensors;
+            if tensors.has(Tensor::O) {
+                tensors = tensors.union(TensorSet::O_LSE);
             }
-            let forward = MoveIndices::of(&plan.forward, plan.ranks);
-            let mut builder = Builder::new(&plan.forward, &forward);
-            for (index, call) in plan.forward.calls.iter().enumerate().filter(|(_, call)| call.keep) {
-                let side = if call.mode == CallMode::Copy { Side::Received } else { Side::Sent };
-                for part in &call.parts {
-                    let mut tensors = part.tensors;
-                    if tensors.has(Tensor::O) {
-                        tensors = tensors.union(TensorSet::O_LSE);
-                    }
-                    for (rank, runs) in builder.runs(part.moves, side) {
-                        let slab = Slab {
-                            provider: Provider::Kept(index as u32),
-                            tensors,
-                            q_heads: part.q_heads,
-                            kv_heads: part.kv_heads,
-                            runs: runs.clone(),
-                        };
-                        ranks[*rank as usize].slabs.push(slab);
-                    }
-                }
-            }
-        }
-        let table = plan.pass(pass);
-        let mut builder = Builder::new(table, indices);
-        for (index, call) in table.calls.iter().enumerate().filter(|(_, call)| call.mode == CallMode::Copy) {
-            for part in &call.parts {
-                for (rank, runs) in builder.runs(part.moves, Side::Received) {
-                    let slab = Slab {
-                        provider: Provider::Call(index as u32),
-                        tensors: part.tensors,
-                        q_heads: part.q_heads,
-                        kv_heads: part.kv_heads,
-                        runs: runs.clone(),
-                    };
-                    ranks[*rank as usize].slabs.push(slab);
-                }
+            for (rank, runs) in shared.of_span(&plan.forward, indices[0], *id, side, &ranks) {
+                ranks[*rank as usize].add_part(Provider::Kept(call as u32), part, tensors, runs);
             }
         }
-        ranks
+    }
+    add_copies(&mut ranks, &plan.backward, indices[1], shared);
+    ranks
+}
+
+/// Ranks without slabs, with room for those of the calls that bring any.
+fn no_slabs(plan: &Plan, passes: &[&PassPlan]) -> Vec<RankSlabs> {
+    let calls = passes.iter().flat_map(|pass| &pass.calls).filter(|call| call.mode == CallMode::Copy || call.keep);
+    let room = calls.map(|call| call.parts.len()).sum::<usize>().min(16) + 2;
+    (0..plan.ranks).map(|_| RankSlabs { slabs: Vec::with_capacity(room) }).collect()
+}
+
+fn add_copies(ranks: &mut [RankSlabs], table: &PassPlan, indices: &MoveIndices, shared: &mut SharedRuns) {
+    for (call, of_call) in table.calls.iter().enumerate().filter(|(_, call)| call.mode == CallMode::Copy) {
+        for (part, id) in of_call.parts.iter().zip(indices.parts(call)) {
+            for (rank, runs) in shared.of_span(table, indices, *id, Side::Received, ranks) {
+                ranks[*rank as usize].add_part(Provider::Call(call as u32), part, part.tensors, runs);
+            }
+        }
     }
 }
 
@@ -223,7 +253,7 @@ fn add_shards(
     }
     for (rank, mut list) in ranks.iter_mut().zip(rows) {
         if !list.is_empty() {
-            let runs = coalesce(&mut list);
+            let runs = Run::coalesce(&mut list);
             rank.slabs.push(Slab { provider, tensors, q_heads: heads.0, kv_heads: heads.1, runs });
         }
     }
@@ -237,58 +267,72 @@ enum Side {
 
 type RankRuns = Vec<(u32, Arc<[Run]>)>;
 
-/// Runs by rank of each distinct span of moves, made once and shared by the head pieces that refer to it.
-struct Builder<'a> {
-    pass: &'a PassPlan,
-    indices: &'a MoveIndices,
-    made: HashMap<(usize, Side), RankRuns>,
+/// Runs by rank of each distinct list of moves, made once and shared by the head pieces and passes that refer to it.
+#[derive(Default)]
+struct SharedRuns {
+    made: HashMap<(u32, Side), RankRuns>,
+    /// Runs of the rank before: ranks that hold the same rows share them.
     last: Arc<[Run]>,
+    rows: Vec<(u32, Rows)>,
+    joined: Vec<Run>,
 }
 
-impl<'a> Builder<'a> {
-    fn new(pass: &'a PassPlan, indices: &'a MoveIndices) -> Self {
-        Self { pass, indices, made: HashMap::new(), last: Arc::from([]) }
-    }
+impl SharedRuns {
+    /// How many slabs of a rank are looked at for the same runs.
+    const LOOK_BACK: usize = 4;
 
-    fn runs(&mut self, span: Span, side: Side) -> &RankRuns {
-        let Self { pass, indices, made, last } = self;
-        made.entry((indices.id(span), side)).or_insert_with(|| {
-            let moves = pass.moves.get(span.range()).unwrap_or_default();
-            let ranks = pass.ranks.len() as u32;
-            indices.get(span).map(|index| runs_by_rank(moves, index, ranks, side, last)).unwrap_or_default()
-        })
-    }
-}
-
-fn runs_by_rank(moves: &[Move], index: &MoveIndex, ranks: u32, side: Side, last: &mut Arc<[Run]>) -> RankRuns {
-    let mut rows = Vec::new();
-    (0..ranks)
-        .filter_map(|rank| {
-            let list = if side == Side::Sent { index.sent(rank) } else { index.received(rank) };
-            rows.clear();
-            rows.extend(
-                list.iter().map(|i| &moves[*i as usize]).filter(|m| !m.rows.is_empty()).map(|m| (m.seq, m.rows)),
-            );
-            (!rows.is_empty()).then(|| {
-                // Ranks that hold the same rows share them, and whoever looks rows up sees that they do.
-                let runs = coalesce(&mut rows);
-                if runs != *last {
-                    *last = runs;
+    /// Runs of span `id` by rank; whoever looks rows up sees by the address that runs are those of another slab.
+    fn of_span(
+        &mut self,
+        table: &PassPlan,
+        indices: &MoveIndices,
+        id: u32,
+        side: Side,
+        ranks: &[RankSlabs],
+    ) -> &RankRuns {
+        let Self { made, last, rows, joined } = self;
+        made.entry((indices.content(id), side)).or_insert_with(|| {
+            let moves = indices.moves(table, id);
+            let index = indices.index(id);
+            let mut of_span = RankRuns::new();
+            let mut add = |(rank, list): (u32, &[u32])| {
+                rows.clear();
+                rows.extend(
+                    list.iter().map(|i| &moves[*i as usize]).filter(|m| !m.rows.is_empty()).map(|m| (m.seq, m.rows)),
+                );
+                if rows.is_empty() {
+                    return;
                 }
-                (rank, last.clone())
-            })
+                coalesce(rows, joined);
+                let slabs = ranks.get(rank as usize).map(|rank| rank.slabs.as_slice()).unwrap_or_default();
+                let known = slabs.iter().rev().take(Self::LOOK_BACK).map(|slab| &slab.runs);
+                let mut known = std::iter::once(&*last).chain(known);
+                let runs = known.find(|runs| runs[..] == joined[..]).cloned();
+                *last = runs.unwrap_or_else(|| Arc::from(&joined[..]));
+                of_span.push((rank, last.clone()));
+            };
+            match side {
+                Side::Sent => index.senders().for_each(&mut add),
+                Side::Received => index.receivers().for_each(&mut add),
+            }
+            of_span
         })
-        .collect()
+    }
 }
 
-fn coalesce(rows: &mut [(u32, Rows)]) -> Arc<[Run]> {
+/// Puts the runs of `rows` into `runs`; sorts the rows for it.
+fn coalesce(rows: &mut [(u32, Rows)], runs: &mut Vec<Run>) {
+    let place = |(seq, r): &(u32, Rows)| (u64::from(*seq) << 32) | u64::from(r.start);
+    let mixed = rows.iter().any(|(_, r)| r.stride != 1) && settle_single_rows(rows);
     if rows.iter().all(|(_, r)| r.stride == 1) {
         // Rows mostly come as a few sorted lists, which a stable sort only merges.
-        rows.sort_by_key(|(seq, r)| (u64::from(*seq) << 32) | u64::from(r.start));
+        if !rows.is_sorted_by_key(place) {
+            rows.sort_by_key(place);
+        }
     } else {
         rows.sort_unstable_by_key(|(seq, r)| (*seq, r.stride, r.class(), r.start));
     }
-    let mut runs: Vec<Run> = Vec::new();
+    runs.clear();
     for &(seq, next) in rows.iter() {
         if let Some(last) = runs.last_mut() {
             let joins = last.seq == seq
@@ -301,15 +345,68 @@ fn coalesce(rows: &mut [(u32, Rows)]) -> Arc<[Run]> {
                 continue;
             }
         }
-        runs.push(Run { seq, rows: next, offset: 0 });
+        runs.push(Run { seq, rows: next, offset: 0, mixed });
     }
     if !runs.is_sorted_by_key(|run| (run.seq, run.rows.start)) {
         runs.sort_unstable_by_key(|run| (run.seq, run.rows.start));
     }
     let mut offset = 0;
-    for run in &mut runs {
+    for run in runs {
         run.offset = offset;
         offset += run.rows.len;
     }
-    runs.into()
+}
+
+/// The stride of a single row says nothing: single rows take the one stride of the others, so that rows that are named in
+/// two ways lie in one run. Says whether longer rows have several strides.
+fn settle_single_rows(rows: &mut [(u32, Rows)]) -> bool {
+    let mut longer = rows.iter().map(|(_, r)| r).filter(|r| r.len > 1).map(|r| r.stride);
+    let (stride, mixed) = match longer.next() {
+        Some(first) if longer.all(|stride| stride == first) => (first, false),
+        Some(_) => (1, true),
+        None => {
+            let mut strides = rows.iter().map(|(_, r)| r.stride).filter(|stride| *stride > 1);
+            let first = strides.next().unwrap_or(1);
+            (if strides.all(|stride| stride == first) { first } else { 1 }, false)
+        }
+    };
+    for (_, r) in rows.iter_mut().filter(|(_, r)| r.len == 1) {
+        r.stride = stride;
+    }
+    mixed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Rows, Run};
+
+    #[test]
+    fn rows_are_found_whatever_stride_names_them() {
+        let lists: [&[Rows]; 4] = [
+            &[
+                Rows { start: 3, len: 2, stride: 7 },
+                Rows { start: 7, len: 1, stride: 7 },
+                Rows { start: 10, len: 1, stride: 1 },
+            ],
+            &[Rows { start: 3, len: 1, stride: 7 }, Rows { start: 10, len: 1, stride: 7 }],
+            &[Rows { start: 1, len: 4, stride: 5 }, Rows::range(7, 9), Rows { start: 12, len: 1, stride: 3 }],
+            &[Rows::range(0, 4), Rows { start: 9, len: 1, stride: 4 }, Rows { start: 5, len: 1, stride: 2 }],
+        ];
+        for list in lists {
+            let runs = Run::coalesce(&mut list.iter().map(|rows| (0, *rows)).collect::<Vec<_>>());
+            let held: Vec<u32> = list.iter().flat_map(|r| (0..r.len).map(|i| r.start + i * r.stride)).collect();
+            let mut near = 0;
+            for row in 0..20 {
+                let single = Rows { start: row, len: 1, stride: 1 };
+                let wanted = held.contains(&row);
+                assert_eq!(Run::find(&runs, 0, single).is_some(), wanted, "{row} in {runs:?}");
+                assert_eq!(Run::find_dense(&runs, 0, single).is_some(), wanted, "{row} in {runs:?}");
+                assert_eq!(Run::find_dense_near(&runs, &mut near, 0, single).is_some(), wanted, "{row} in {runs:?}");
+                assert_eq!(Run::find_near(&runs, &mut near, 0, single).is_some(), wanted, "{row} in {runs:?}");
+            }
+            for rows in list {
+                assert!(Run::find_dense(&runs, 0, *rows).is_some(), "{rows:?} in {runs:?}");
+            }
+        }
+    }
 }

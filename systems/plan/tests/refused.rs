@@ -526,3 +526,49 @@ fn memory_over_the_limit() {
     assert!(peak > operands && peak < 3 * operands, "{peak}");
     assert_eq!(plan.load(Pass::Forward), [0, 64 * 65 / 2 * 4]);
 }
+
+/// Plans whose few lines stand for billions of rows, tiles or moves are refused before anything of that size is made.
+#[test]
+fn hostile_sizes() {
+    let refused = |plan: &Plan, text: &str| {
+        let error = check(plan, &Limits::default()).unwrap_err().to_string();
+        assert!(error.contains(text), "{error}");
+    };
+    let huge = 1 << 31;
+
+    let mut dealt = alone(huge, 1);
+    let half = |start| Shard { rank: 0, seq: 0, rows: Rows { start, len: huge / 2, stride: 2 } };
+    dealt.entry = vec![half(0), half(1)];
+    refused(&dealt, "can be dealt so");
+
+    let mut strided = alone(huge, 1);
+    let far = Rows { start: 0, len: 2, stride: 1 << 30 };
+    strided.forward.tiles = vec![Tile { seq: 0, q: far, k: far }];
+    refused(&strided, "computed by no tile");
+
+    let mut again = alone(1000, 1);
+    again.forward.tiles = (0..1000).map(|row| tile((row, row + 1), (0, row + 1))).collect();
+    again.forward.ranks[0].streams.clear();
+    for _ in 0..70 {
+        let launch = Launch { tiles: Span { start: 0, end: 1000 }, mask: Mask::Causal, q_heads: SHAPE.all_q() };
+        again.forward.ranks[0].push(COMPUTE, Work::Launch(launch), Vec::new());
+    }
+    refused(&again, "more than once");
+
+    let mut overlapping = alone(2000, 1);
+    let moves = &mut overlapping.forward.moves;
+    moves.extend((0..2000).map(|row| Move { from: 0, to: 0, seq: 0, rows: rows(row, row + 1) }));
+    let part = |start| Part {
+        moves: Span { start, end: 2000 },
+        tensors: TensorSet::Q,
+        q_heads: SHAPE.all_q(),
+        kv_heads: HeadRange::EMPTY,
+    };
+    let parts = (0..2000).map(part).collect();
+    overlapping.forward.calls.push(Call { mode: CallMode::Copy, dtype: Dtype::Bf16, parts, keep: false });
+    refused(&overlapping, "overlapping spans");
+
+    let mut ranks = alone(10, 1);
+    ranks.ranks = u32::MAX;
+    refused(&ranks, "streams of 1 ranks");
+}

@@ -8,9 +8,11 @@
 
 mod accumulators;
 mod coverage;
+mod intervals;
 mod memory;
 mod operands;
 pub(crate) mod order;
+mod sends;
 pub(crate) mod shape;
 
 use crate::{Facts, MoveIndices, Operands, Order, Pass, Plan, PlanError, RankSlabs, TensorSet};
@@ -89,14 +91,16 @@ pub fn check(plan: &Plan, limits: &Limits) -> Result<Checked, PlanError> {
 pub fn check_facts(plan: &Plan, facts: &Facts, limits: &Limits) -> Result<Checked, PlanError> {
     let mut meter = memory::Meter::new(plan);
     let mut accepted = coverage::Accepted::default();
+    let mut memos = operands::Memos::default();
+    let mut conserved = accumulators::Proofs::new(plan);
     let mut located = [Operands::default(), Operands::default()];
     for (slot, pass) in [Pass::Forward, Pass::Backward].into_iter().enumerate() {
         let of_pass = facts.pass(pass);
         let view = View { plan, pass, indices: &of_pass.indices, slabs: &of_pass.slabs, order: &of_pass.order };
         coverage::check(&view, &mut accepted)?;
-        let (operands, uses) = operands::check(&view)?;
+        let (operands, uses) = operands::check(&view, &mut memos)?;
         located[slot] = operands;
-        accumulators::check(&view)?;
+        accumulators::check(&view, &mut conserved)?;
         meter.add(&view, &uses);
     }
     let peak_bytes = meter.peaks();
@@ -116,10 +120,11 @@ pub fn check_facts(plan: &Plan, facts: &Facts, limits: &Limits) -> Result<Checke
 /// # Errors
 /// When an operand is not on its rank.
 pub fn locate(plan: &Plan, facts: &Facts) -> Result<[Operands; 2], PlanError> {
-    let of = |pass| {
+    let mut memos = operands::Memos::default();
+    let mut of = |pass| {
         let of_pass = facts.pass(pass);
         let view = View { plan, pass, indices: &of_pass.indices, slabs: &of_pass.slabs, order: &of_pass.order };
-        operands::locate(&view)
+        operands::locate(&view, &mut memos)
     };
     Ok([of(Pass::Forward)?, of(Pass::Backward)?])
 }

@@ -1,20 +1,57 @@
 //! Every operand of a tile and of a transfer is on its rank, in one run of one slab, before it is used.
 
-use super::{View, heads_text, rows_text, tensors_text};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::facts::{LaunchOperands, Operands, TileRows, candidates, operands};
-use crate::{CallMode, HeadRange, Launch, OpId, PlanError, Provider, Rows, Run, Slab, Span, TensorSet, Work};
+use super::sends::sends;
+use super::{View, heads_text, rows_text, tensors_text};
+use crate::facts::{LaunchOperands, Operands, SlabList, TileRows, candidates, operands};
+use crate::{HeadRange, Launch, OpId, PlanError, Provider, RankSlabs, Rows, Run, Slab, Span, TensorSet, Tile, Work};
 
-/// Position of the last operation that reads each slab of each rank; 0 when none does.
-pub(super) type LastUse = Vec<Vec<u32>>;
+/// Position of the last operation that reads each slab of each rank that a call brings; 0 when none does.
+pub(super) struct LastUse {
+    /// First entry of each rank.
+    first: Vec<usize>,
+    positions: Vec<u32>,
+}
+
+impl LastUse {
+    fn new(slabs: &[RankSlabs]) -> Self {
+        let mut first = Vec::with_capacity(slabs.len() + 1);
+        let mut total = 0;
+        for rank in slabs {
+            first.push(total);
+            total += rank.slabs.len();
+        }
+        first.push(total);
+        Self { first, positions: vec![0; total] }
+    }
+
+    /// Positions by slab of a rank.
+    pub(super) fn of(&self, rank: usize) -> &[u32] {
+        &self.positions[self.first[rank]..self.first[rank + 1]]
+    }
+
+    pub(super) fn raise(&mut self, rank: usize, slab: usize, position: u32) {
+        let last = &mut self.positions[self.first[rank] + slab];
+        *last = (*last).max(position);
+    }
+}
 
 impl View<'_> {
-    fn candidates(&self, rank: u32, op: OpId, tensors: TensorSet, heads: HeadRange) -> Vec<usize> {
+    pub(super) fn candidates(&self, rank: u32, op: OpId, tensors: TensorSet, heads: HeadRange) -> SlabList {
         candidates(&self.slabs[rank as usize], self.order, rank, op, tensors, heads)
     }
 
-    fn missing(&self, rank: u32, tensors: TensorSet, heads: HeadRange, seq: u32, rows: Rows, user: &str) -> PlanError {
+    pub(super) fn missing(
+        &self,
+        rank: u32,
+        tensors: TensorSet,
+        heads: HeadRange,
+        seq: u32,
+        rows: Rows,
+        user: &str,
+    ) -> PlanError {
         let slabs = &self.slabs[rank as usize].slabs;
         let later = slabs.iter().find(|s| s.holds(tensors, heads) && s.find(seq, rows).is_some());
         let why = match later.map(|s| s.provider) {
@@ -30,60 +67,95 @@ impl View<'_> {
     }
 }
 
-pub(super) fn check(view: &View<'_>) -> Result<(Operands, LastUse), PlanError> {
-    let mut uses: LastUse = view.slabs.iter().map(|s| vec![0; s.slabs.len()]).collect();
-    let operands = launches(view, &mut uses)?;
+pub(super) fn check<'a>(view: &View<'a>, memos: &mut Memos<'a>) -> Result<(Operands, LastUse), PlanError> {
+    let mut uses = LastUse::new(view.slabs);
+    let operands = launches(view, memos, &mut uses)?;
     sends(view, &mut uses)?;
     Ok((operands, uses))
 }
 
 /// Locates the operands of every launch.
-pub(crate) fn locate(view: &View<'_>) -> Result<Operands, PlanError> {
-    let mut uses: LastUse = view.slabs.iter().map(|s| vec![0; s.slabs.len()]).collect();
-    launches(view, &mut uses)
+pub(crate) fn locate<'a>(view: &View<'a>, memos: &mut Memos<'a>) -> Result<Operands, PlanError> {
+    launches(view, memos, &mut LastUse::new(view.slabs))
 }
 
 /// What launches on the same tiles find in slabs of the same runs.
 struct Memo {
-    tiles: Span,
-    /// By kind of operand, runs of the candidates up to the last one that was read; those after it cannot matter.
-    runs: [Vec<*const Run>; 4],
+    /// Kinds of operands that were looked up; those of the forward are the first ones of the backward.
+    kinds: usize,
+    /// By kind of operand, a range of [`Memos::runs`].
+    runs: [(usize, usize); 4],
     rows: Arc<[TileRows]>,
-    used: Used,
+    /// The memo before this one on the same tiles.
+    before: Option<usize>,
 }
 
-/// By kind of operand, which candidates are read.
-type Used = [Vec<bool>; 4];
+/// Memos of the launches so far, by tiles.
+#[derive(Default)]
+pub(crate) struct Memos<'a> {
+    tiles: &'a [Tile],
+    list: Vec<Memo>,
+    /// Addresses of the candidates' runs up to the last one that was read, and whether each was; those after it cannot
+    /// matter.
+    runs: Vec<(*const Run, bool)>,
+    last: HashMap<Span, usize>,
+    scratch: Scratch,
+}
 
-impl Memo {
-    fn new(launch: &Launch, found: &LaunchOperands, slabs: &[Slab], rows: Arc<[TileRows]>, used: Used) -> Self {
-        let runs = std::array::from_fn(|kind| {
-            let read = used[kind].iter().rposition(|u| *u).map_or(0, |last| last + 1);
-            found.slabs[kind].iter().take(read).map(|i| slabs[*i].runs.as_ptr()).collect()
-        });
-        Self { tiles: launch.tiles, runs, rows, used }
+/// Room to look rows up in.
+#[derive(Default)]
+struct Scratch {
+    rows: Vec<TileRows>,
+    /// By kind of operand, which candidates are read.
+    used: [Vec<bool>; 4],
+    near: Vec<usize>,
+}
+
+impl<'a> Memos<'a> {
+    /// How many memos on the same tiles are looked at.
+    const LOOK_BACK: usize = 8;
+
+    /// Turns to the tiles of a pass. The backward usually has those of the forward, and kept operands are where they
+    /// were; runs that have an address now had it then, because both passes' slabs live as long as the facts.
+    fn turn_to(&mut self, tiles: &'a [Tile]) {
+        if self.tiles != tiles {
+            *self = Self { tiles, ..Self::default() };
+        }
     }
 
-    fn serves(&self, launch: &Launch, found: &LaunchOperands, slabs: &[Slab]) -> bool {
-        self.tiles == launch.tiles
-            && self.runs.iter().zip(&found.slabs).all(|(runs, candidates)| {
-                runs.len() <= candidates.len()
-                    && runs.iter().zip(candidates).all(|(run, i)| *run == slabs[*i].runs.as_ptr())
-            })
+    fn runs(&self, memo: usize, kind: usize) -> &[(*const Run, bool)] {
+        let (start, end) = self.list[memo].runs[kind];
+        &self.runs[start..end]
+    }
+
+    /// True when a launch with these candidates reads the same rows for the kinds that were looked up.
+    fn serves(&self, memo: usize, found: &LaunchOperands, slabs: &[Slab]) -> bool {
+        found.slabs.iter().enumerate().take(self.list[memo].kinds).all(|(kind, candidates)| {
+            let runs = self.runs(memo, kind);
+            runs.len() <= candidates.len()
+                && runs.iter().zip(&**candidates).all(|((run, _), i)| *run == slabs[*i].runs.as_ptr())
+        })
+    }
+
+    fn find(&self, tiles: Span, found: &LaunchOperands, slabs: &[Slab], kinds: usize) -> Option<usize> {
+        let chain = std::iter::successors(self.last.get(&tiles).copied(), |memo| self.list[*memo].before);
+        let mut serving = chain.take(Self::LOOK_BACK).filter(|memo| self.serves(*memo, found, slabs));
+        let first = serving.next()?;
+        // One that knows all kinds is better than one of the forward.
+        std::iter::once(first).chain(serving).find(|memo| self.list[*memo].kinds == kinds).or(Some(first))
     }
 }
 
-fn launches(view: &View<'_>, uses: &mut LastUse) -> Result<Operands, PlanError> {
+fn launches<'a>(view: &View<'a>, memos: &mut Memos<'a>, uses: &mut LastUse) -> Result<Operands, PlanError> {
     let table = view.plan.pass(view.pass);
     let kinds = operands(view.pass);
+    memos.turn_to(&table.tiles);
     let mut all = Operands { ranks: Vec::with_capacity(table.ranks.len()) };
-    let mut memos: Vec<Memo> = Vec::new();
-    let mut before_rank = 0;
     for (rank, streams) in table.ranks.iter().enumerate() {
         let slabs = &view.slabs[rank].slabs;
-        let first_of_rank = memos.len();
-        let mut of_rank = Vec::new();
-        for (index, op) in streams.streams.first().into_iter().flatten().enumerate() {
+        let compute = streams.streams.first().map(Vec::as_slice).unwrap_or_default();
+        let mut of_rank = Vec::with_capacity(compute.iter().filter(|op| matches!(op.work, Work::Launch(_))).count());
+        for (index, op) in compute.iter().enumerate() {
             let Work::Launch(launch) = op.work else { continue };
             let id = OpId { stream: crate::COMPUTE, index: index as u32 };
             let mut found = LaunchOperands::default();
@@ -91,56 +163,73 @@ fn launches(view: &View<'_>, uses: &mut LastUse) -> Result<Operands, PlanError> 
                 let heads = if *keys { view.plan.shape.kv_of(launch.q_heads) } else { launch.q_heads };
                 found.slabs[kind] = view.candidates(rank as u32, id, *tensors, heads);
             }
-            // Of other ranks only the one before is looked at: ranks that share tiles are neighbours.
-            let from = first_of_rank.min(before_rank);
-            let memo = memos[from..].iter().position(|m| m.serves(&launch, &found, slabs)).map(|i| i + from);
-            let memo = match memo {
+            let known = memos.find(launch.tiles, &found, slabs, kinds.len());
+            let memo = match known.filter(|memo| memos.list[*memo].kinds == kinds.len()) {
                 Some(memo) => memo,
                 None => {
                     let user = format!("the launch at operation 0.{index}");
-                    let (rows, used) = rows(view, rank as u32, &launch, &found, &user)?;
-                    memos.push(Memo::new(&launch, &found, slabs, rows, used));
-                    memos.len() - 1
+                    look_up(view, rank as u32, &launch, &found, &user, memos, known)?
                 }
             };
-            found.rows = memos[memo].rows.clone();
+            found.rows = memos.list[memo].rows.clone();
             let position = view.order.position(rank as u32, id);
             for (kind, candidates) in found.slabs.iter().enumerate() {
-                for (candidate, slab) in candidates.iter().enumerate() {
-                    if memos[memo].used[kind].get(candidate) == Some(&true) {
-                        uses[rank][*slab] = uses[rank][*slab].max(position);
-                    }
+                for (slab, _) in candidates.iter().zip(memos.runs(memo, kind)).filter(|(_, (_, read))| *read) {
+                    uses.raise(rank, *slab, position);
                 }
             }
             of_rank.push(found);
-        }
-        if memos.len() > first_of_rank {
-            before_rank = first_of_rank;
         }
         all.ranks.push(of_rank);
     }
     Ok(all)
 }
 
-/// Places of the operands of every tile of a launch, with which candidates of each kind are read.
-fn rows(
+/// Finds the places of the operands of every tile of a launch and which candidates of each kind are read; goes on from
+/// the memo `known`, which serves the launch's first kinds. Returns the number of the new memo.
+fn look_up(
     view: &View<'_>,
     rank: u32,
     launch: &Launch,
     found: &LaunchOperands,
     user: &str,
-) -> Result<(Arc<[TileRows]>, Used), PlanError> {
+    memos: &mut Memos<'_>,
+    known: Option<usize>,
+) -> Result<usize, PlanError> {
     let slabs = &view.slabs[rank as usize].slabs;
     let tiles = &view.plan.pass(view.pass).tiles[launch.tiles.range()];
     let kinds = operands(view.pass);
-    let mut rows = vec![TileRows::default(); tiles.len()];
-    let mut used: Used = std::array::from_fn(|kind| vec![false; found.slabs[kind].len()]);
+    let mut scratch = std::mem::take(&mut memos.scratch);
+    let Scratch { rows, used, near } = &mut scratch;
+    rows.clear();
+    let mut first = 0;
+    if let Some(memo) = known {
+        rows.extend_from_slice(&memos.list[memo].rows);
+        first = memos.list[memo].kinds;
+    }
+    rows.resize(tiles.len(), TileRows::default());
+    for (kind, (used, candidates)) in used.iter_mut().zip(&found.slabs).enumerate() {
+        used.clear();
+        if let Some(memo) = known.filter(|_| kind < first) {
+            used.extend(memos.runs(memo, kind).iter().map(|(_, read)| *read));
+        }
+        used.resize(candidates.len(), false);
+    }
     let runs = |kind: usize| found.slabs[kind].iter().map(|i| slabs[*i].runs.as_ptr());
-    for (kind, (tensors, keys)) in kinds.iter().enumerate() {
+    for (kind, (tensors, keys)) in kinds.iter().enumerate().skip(first) {
         // Q, dO and O usually lie in slabs of the same runs, and so do the keys of a square.
         let twin = (0..kind).find(|earlier| runs(*earlier).eq(runs(kind)));
-        let mut near = vec![0; found.slabs[kind].len()];
-        for (tile, out) in tiles.iter().zip(&mut rows) {
+        if let Some(earlier) = twin.filter(|earlier| kinds[*earlier].1 == *keys) {
+            for out in &mut *rows {
+                out.at[kind] = out.at[earlier];
+            }
+            let (before, this) = used.split_at_mut(kind);
+            this[0].clone_from(&before[earlier]);
+            continue;
+        }
+        near.clear();
+        near.resize(found.slabs[kind].len(), 0);
+        for (tile, out) in tiles.iter().zip(&mut *rows) {
             let wanted = if *keys { tile.k } else { tile.q };
             if let Some(earlier) = twin {
                 let theirs = if kinds[earlier].1 { tile.k } else { tile.q };
@@ -150,7 +239,7 @@ fn rows(
                     continue;
                 }
             }
-            let mut places = found.slabs[kind].iter().zip(&mut near).enumerate();
+            let mut places = found.slabs[kind].iter().zip(&mut *near).enumerate();
             let place = places.find_map(|(i, (slab, near))| {
                 Some((u16::try_from(i).ok()?, Run::find_dense_near(&slabs[*slab].runs, near, tile.seq, wanted)?))
             });
@@ -162,52 +251,19 @@ fn rows(
             out.at[kind] = place;
         }
     }
-    Ok((rows.into(), used))
-}
-
-fn sends(view: &View<'_>, uses: &mut LastUse) -> Result<(), PlanError> {
-    let table = view.plan.pass(view.pass);
-    // A span whose rows all come from entry shards does so for every head piece that refers to it.
-    let mut from_entry = vec![TensorSet::default(); view.indices.len()];
-    for (index, call) in table.calls.iter().enumerate().filter(|(_, c)| c.mode == CallMode::Copy) {
-        for part in &call.parts {
-            let span = view.indices.id(part.moves);
-            if part.tensors.iter().all(|t| from_entry[span].has(t)) {
-                continue;
-            }
-            let Some(moves_of) = view.indices.get(part.moves) else { continue };
-            let mut all_entry = true;
-            for rank in 0..view.plan.ranks {
-                let sent = moves_of.sent(rank);
-                let Some(post) = view.order.post(rank, index as u32).filter(|_| !sent.is_empty()) else { continue };
-                let position = view.order.position(rank, post);
-                let slabs = &view.slabs[rank as usize].slabs;
-                // A part may carry tensors that live in different slabs of the sender (dO with O and LSE).
-                for tensor in part.tensors.iter() {
-                    let one = TensorSet::of(&[tensor]);
-                    let mut candidates = view.candidates(rank, post, one, part.heads(tensor));
-                    candidates
-                        .sort_unstable_by_key(|i| !matches!(slabs[*i].provider, Provider::Entry | Provider::Exit));
-                    if tensor == crate::Tensor::V {
-                        // K and V travel together and every slab holds both or neither.
-                        continue;
-                    }
-                    for mv in sent {
-                        let mv = &table.moves[part.moves.range()][*mv as usize];
-                        let Some(found) = candidates.iter().find(|i| slabs[**i].find(mv.seq, mv.rows).is_some()) else {
-                            let user = format!("call {index}");
-                            return Err(view.missing(rank, one, part.heads(tensor), mv.seq, mv.rows, &user));
-                        };
-                        all_entry &= matches!(slabs[*found].provider, Provider::Entry | Provider::Exit);
-                        let last = &mut uses[rank as usize][*found];
-                        *last = (*last).max(position);
-                    }
-                }
-            }
-            if all_entry {
-                from_entry[span] = from_entry[span].union(part.tensors);
-            }
-        }
+    let mut memo = Memo {
+        kinds: kinds.len(),
+        runs: Default::default(),
+        rows: Arc::from(&rows[..]),
+        before: memos.last.insert(launch.tiles, memos.list.len()),
+    };
+    for (kind, (of_kind, used)) in memo.runs.iter_mut().zip(used).enumerate() {
+        let start = memos.runs.len();
+        let read = used.iter().rposition(|u| *u).map_or(0, |last| last + 1);
+        memos.runs.extend(runs(kind).zip(used.iter().copied()).take(read));
+        *of_kind = (start, memos.runs.len());
     }
-    Ok(())
+    memos.list.push(memo);
+    memos.scratch = scratch;
+    Ok(memos.list.len() - 1)
 }

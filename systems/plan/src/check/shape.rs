@@ -1,7 +1,9 @@
 //! Indices inside their tables, heads inside the shape, shards that partition the sequences.
 
+use std::collections::HashSet;
+
 use super::{error, rows_text};
-use crate::{CallMode, HeadRange, Part, Pass, Plan, PlanError, Rows, Shard, Tensor, TensorSet, Work};
+use crate::{CallMode, HeadRange, Part, Pass, Plan, PlanError, Rows, Shard, Span, Tensor, TensorSet, Work};
 
 pub(crate) fn check(plan: &Plan) -> Result<(), PlanError> {
     let layout = |what: String| PlanError { planner: plan.planner.clone(), pass: "layout", what };
@@ -24,12 +26,18 @@ pub(crate) fn check(plan: &Plan) -> Result<(), PlanError> {
         }
     }
     partition(plan, &plan.entry, "entry").map_err(layout)?;
-    partition(plan, &plan.exit, "exit").map_err(layout)?;
+    if plan.exit != plan.entry {
+        partition(plan, &plan.exit, "exit").map_err(layout)?;
+    }
+    let tokens: Vec<u32> = plan.sequences.iter().map(|bounds| bounds.last().copied().unwrap_or(0)).collect();
     for pass in [Pass::Forward, Pass::Backward] {
-        tables(plan, pass).map_err(|what| error(plan, pass, what))?;
+        tables(plan, pass, &tokens).map_err(|what| error(plan, pass, what))?;
     }
     Ok(())
 }
+
+/// Longest sequence that a layout may deal with strides: its rows are counted one by one.
+const MOST_STRIDED_ROWS: u32 = 1 << 28;
 
 /// Every row of every sequence lies in exactly one shard.
 fn partition(plan: &Plan, shards: &[Shard], name: &str) -> Result<(), String> {
@@ -38,7 +46,10 @@ fn partition(plan: &Plan, shards: &[Shard], name: &str) -> Result<(), String> {
         if shard.rank >= plan.ranks {
             return Err(format!("{name} layout names rank {} of {}", shard.rank, plan.ranks));
         }
-        rows_inside(plan, shard.seq, shard.rows).map_err(|e| format!("{name} layout: {e}"))?;
+        let tokens = plan.sequences.get(shard.seq as usize).and_then(|bounds| bounds.last().copied());
+        if !are_inside(tokens, shard.rows) {
+            return Err(format!("{name} layout: {}", outside(tokens, shard.seq, shard.rows)));
+        }
         by_seq[shard.seq as usize].push(shard.rows);
     }
     for (seq, shards) in by_seq.iter_mut().enumerate() {
@@ -52,6 +63,10 @@ fn partition(plan: &Plan, shards: &[Shard], name: &str) -> Result<(), String> {
             if let Some(pair) = shards.windows(2).find(|w| w[0].end() > w[1].start) {
                 return Err(format!("{name} layout holds {} of sequence {seq} twice", rows_text(pair[1])));
             }
+        } else if tokens > MOST_STRIDED_ROWS {
+            return Err(format!(
+                "{name} layout deals the {tokens} rows of sequence {seq} with strides; at most {MOST_STRIDED_ROWS} can be dealt so"
+            ));
         } else {
             let mut seen = vec![false; tokens as usize];
             for rows in shards.iter() {
@@ -67,35 +82,51 @@ fn partition(plan: &Plan, shards: &[Shard], name: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn rows_inside(plan: &Plan, seq: u32, rows: Rows) -> Result<(), String> {
-    let bounds = plan.sequences.get(seq as usize).ok_or_else(|| format!("no sequence {seq}"))?;
-    let tokens = u64::from(bounds.last().copied().unwrap_or(0));
+/// True when the rows are some, and of a sequence of so many tokens; none stands for a sequence that does not exist.
+fn are_inside(tokens: Option<u32>, rows: Rows) -> bool {
+    let last = u64::from(rows.start) + u64::from(rows.len.saturating_sub(1)) * u64::from(rows.stride);
+    rows.stride != 0 && rows.len != 0 && tokens.is_some_and(|tokens| last < u64::from(tokens))
+}
+
+/// Why rows are not inside.
+fn outside(tokens: Option<u32>, seq: u32, rows: Rows) -> String {
+    let Some(tokens) = tokens else { return format!("no sequence {seq}") };
     if rows.stride == 0 || rows.is_empty() {
-        return Err(format!("sequence {seq}: empty rows at {}", rows.start));
+        return format!("sequence {seq}: empty rows at {}", rows.start);
     }
     let last = u64::from(rows.start) + u64::from(rows.len - 1) * u64::from(rows.stride);
-    if last >= tokens {
-        return Err(format!("sequence {seq}: row {last} of {tokens}"));
-    }
-    Ok(())
+    format!("sequence {seq}: row {last} of {tokens}")
 }
 
 fn heads_inside(heads: HeadRange, of: HeadRange) -> bool {
     heads.start <= heads.end && of.contains(heads)
 }
 
-fn tables(plan: &Plan, pass: Pass) -> Result<(), String> {
+/// How often distinct spans may refer to a move on average, beyond what small tables may.
+const MOST_REFERENCES: u64 = 64;
+const SLACK: u64 = 1 << 16;
+
+/// `tokens` by sequence.
+fn tables(plan: &Plan, pass: Pass, tokens: &[u32]) -> Result<(), String> {
     let table = plan.pass(pass);
     if table.ranks.len() != plan.ranks as usize {
         return Err(format!("streams of {} ranks in a plan of {}", table.ranks.len(), plan.ranks));
     }
-    for (i, tile) in table.tiles.iter().enumerate() {
-        for rows in [tile.q, tile.k] {
-            rows_inside(plan, tile.seq, rows).map_err(|e| format!("tile {i}: {e}"))?;
+    let of = |seq: u32| tokens.get(seq as usize).copied();
+    // The backward usually has the very tiles of the forward.
+    if pass == Pass::Forward || table.tiles != plan.forward.tiles {
+        for (i, tile) in table.tiles.iter().enumerate() {
+            let tokens = of(tile.seq);
+            if let Some(rows) = [tile.q, tile.k].into_iter().find(|rows| !are_inside(tokens, *rows)) {
+                return Err(format!("tile {i}: {}", outside(tokens, tile.seq, rows)));
+            }
         }
     }
     for (i, mv) in table.moves.iter().enumerate() {
-        rows_inside(plan, mv.seq, mv.rows).map_err(|e| format!("move {i}: {e}"))?;
+        let tokens = of(mv.seq);
+        if !are_inside(tokens, mv.rows) {
+            return Err(format!("move {i}: {}", outside(tokens, mv.seq, mv.rows)));
+        }
         if mv.from >= plan.ranks || mv.to >= plan.ranks {
             return Err(format!("move {i} goes from rank {} to rank {} of {}", mv.from, mv.to, plan.ranks));
         }
@@ -107,6 +138,16 @@ fn tables(plan: &Plan, pass: Pass) -> Result<(), String> {
         for part in &call.parts {
             part_inside(plan, pass, call.mode, part).map_err(|e| format!("call {i}: {e}"))?;
         }
+    }
+    // Every distinct span of moves is indexed: a small file must not make a large index.
+    let spans: HashSet<Span> = table.calls.iter().flat_map(|call| &call.parts).map(|part| part.moves).collect();
+    let referred: u64 = spans.iter().map(|span| span.len() as u64).sum();
+    if referred > MOST_REFERENCES * table.moves.len() as u64 + SLACK {
+        return Err(format!(
+            "parts refer to {referred} moves in {} overlapping spans of a table of {}; at most {MOST_REFERENCES} times as many may be referred to",
+            spans.len(),
+            table.moves.len()
+        ));
     }
     for (rank, streams) in table.ranks.iter().enumerate() {
         if streams.streams.len() > usize::from(u8::MAX) + 1 {
