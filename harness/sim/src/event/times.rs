@@ -1,5 +1,5 @@
-pub use skewbench_exec::TraceEvent;
 use skewbench_exec::Program;
+pub use skewbench_exec::TraceEvent;
 use skewbench_plan::Pass;
 
 use super::{
