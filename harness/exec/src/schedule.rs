@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use skewbench_plan::CallMode;
 
 use crate::{Instr, InstrId, InstrKind, PassProgram};
@@ -146,33 +148,41 @@ impl Schedule {
         self.stuck(pass, &states, &meetings).map_or(Ok(()), Err)
     }
 
-    /// The instruction that is most likely at fault when not all are over: one that waits for a rank which takes no part
-    /// in its call, else one that waits for another of its rank which has not begun, else one that waits for a rank, else
-    /// the first that waits.
+    /// The instruction at fault when not all are over: from the first one that waits on to what that waits for, up to one
+    /// that waits for a rank which takes no part in its call, or in a circle.
     fn stuck(&self, pass: &PassProgram, states: &[State], meetings: &[Meeting]) -> Option<ProgramError> {
-        let mut found: Vec<(u32, ProgramError)> = Vec::new();
-        for (rank, state) in (0u32..).zip(states) {
-            for (stream, instrs) in (0u32..).zip(&pass.ranks[rank as usize].streams) {
-                let index = state.done[stream as usize];
-                let Some(instr) = instrs.get(index as usize) else { continue };
-                let (order, what) = match instr.kind {
-                    InstrKind::Transfer { call } if state.posted[stream as usize] => {
-                        let mut peers = meetings[call as usize].peers(rank);
-                        let late = peers.find(|peer| !self.has_begun(states, *peer, call)).unwrap_or(rank);
-                        let order = if self.transfer(late, call).is_none() { 0 } else { 2 };
-                        (order, format!("rank {late} never begins call {call}"))
-                    }
-                    _ => {
-                        let late = self.late(pass, state, instr).unwrap_or(InstrId { stream, index });
-                        let travels = state.posted.get(late.stream as usize) == Some(&true);
-                        let order = if travels { 3 } else { 1 };
-                        (order, format!("it waits for stream {}, instruction {}", late.stream, late.index))
-                    }
-                };
-                found.push((order, ProgramError::Stuck { rank, stream, index, what }));
+        let waits = |rank: u32, stream: u32| {
+            let state = states.get(rank as usize)?;
+            let index = *state.done.get(stream as usize)?;
+            pass.ranks.get(rank as usize)?.streams.get(stream as usize)?.get(index as usize).map(|instr| (index, instr))
+        };
+        let streams = (0u32..).zip(states).flat_map(|(rank, s)| (0..s.done.len() as u32).map(move |i| (rank, i)));
+        let mut at = streams.into_iter().find(|(rank, stream)| waits(*rank, *stream).is_some())?;
+        let mut seen = BTreeSet::new();
+        loop {
+            let (rank, stream) = at;
+            let (index, instr) = waits(rank, stream)?;
+            let state = &states[rank as usize];
+            let (what, next) = match instr.kind {
+                InstrKind::Transfer { call } if state.posted[stream as usize] => {
+                    let mut peers = meetings[call as usize].peers(rank);
+                    let late = peers.find(|peer| !self.has_begun(states, *peer, call)).unwrap_or(rank);
+                    let next = self.transfer(late, call).map(|id| (late, id.stream));
+                    (format!("rank {late} never begins call {call}"), next)
+                }
+                _ => {
+                    let late = self.late(pass, state, instr).unwrap_or(InstrId { stream, index });
+                    (
+                        format!("it waits for stream {}, instruction {}", late.stream, late.index),
+                        Some((rank, late.stream)),
+                    )
+                }
+            };
+            match next.filter(|_| seen.insert(at)) {
+                Some(next) => at = next,
+                None => return Some(ProgramError::Stuck { rank, stream, index, what }),
             }
         }
-        found.into_iter().min_by_key(|(order, _)| *order).map(|(_, error)| error)
     }
 
     fn has_begun(&self, states: &[State], rank: u32, call: u32) -> bool {
