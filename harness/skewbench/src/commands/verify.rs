@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 use serde_json::{Map, Value, json};
 use skewbench_systems::registry;
-use skewbench_verify::{Backend, Case, Ending, Finding, TOLERANCE, draw, smallest_wrong, verify_named};
+use skewbench_verify::{Backend, Case, Ending, Finding, Outcome, TOLERANCE, smallest_wrong, verify_number};
 
 use super::output;
 use crate::cli::{Format, VerifyArgs};
@@ -61,27 +61,30 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
 }
 
 fn tally(name: &str, seeds: &[u64]) -> Result<Tally, Failure> {
-    let endings: Vec<(Case, Backend, Ending)> = seeds
+    let outcomes: Vec<(Backend, Outcome)> = seeds
         .par_iter()
         .flat_map_iter(|seed| [Backend::Cpu, Backend::Sim].map(|backend| (*seed, backend)))
         .map(|(seed, backend)| {
             check_interrupted()?;
-            let case = draw(name, seed).map_err(Failure::config)?;
-            let ending = verify_named(name, &case, backend).map_err(Failure::config)?;
-            Ok((case, backend, ending))
+            Ok((backend, verify_number(name, seed, backend).map_err(Failure::config)?))
         })
         .collect::<Result<_, Failure>>()?;
     let mut tally = Tally::default();
-    for (case, backend, ending) in endings {
-        tally.add(name, case, backend, ending);
+    for (backend, outcome) in outcomes {
+        tally.add(name, backend, outcome);
     }
     Ok(tally)
 }
 
 impl Tally {
-    fn add(&mut self, name: &str, case: Case, backend: Backend, ending: Ending) {
+    fn add(&mut self, name: &str, backend: Backend, outcome: Outcome) {
+        let Outcome { case, ending, refused } = outcome;
         // Every case runs on both backends and counts once.
         let counted = u32::from(backend == Backend::Cpu);
+        if let Some(why) = refused {
+            self.refused += counted;
+            self.refusal.get_or_insert_with(|| why.to_string());
+        }
         match ending {
             Ending::Right(seen) => {
                 self.right += counted;
@@ -94,7 +97,6 @@ impl Tally {
                 }
             }
             Ending::Refused(why) => {
-                self.refused += counted;
                 self.refusal.get_or_insert_with(|| why.to_string());
             }
             Ending::Wrong(finding) if self.wrong.is_none() => {
@@ -125,7 +127,7 @@ impl Tally {
         let mut row = Map::new();
         row.insert("system".into(), json!(name));
         row.insert("cases".into(), json!(self.right));
-        row.insert("refused".into(), json!(self.refused));
+        row.insert("refused_options".into(), json!(self.refused));
         row.insert("plans".into(), json!(self.plans));
         row.insert("checker".into(), json!(checker));
         row.insert("worst_error".into(), worst);
