@@ -43,8 +43,15 @@ fn with_domain<T>(case: &Case, run: impl FnOnce(&Domain<'_>) -> T) -> T {
         case.sequences.iter().map(|s| PackedSequence::new(s.iter().copied())).collect();
     let sequences: Vec<&PackedSequence> = sequences.iter().collect();
     let nodes = vec![0; sequences.len() * case.cp as usize];
-    let cost = FlopsCost::default();
-    run(&Domain { sequences: &sequences, cp: case.cp, shape: case.shape, nodes: &nodes, cost: &cost, time_factors: &[] })
+    let cost = FlopsCost { flops_per_s: 4e14, bytes_per_s: 4e10 };
+    run(&Domain {
+        sequences: &sequences,
+        cp: case.cp,
+        shape: case.shape,
+        nodes: &nodes,
+        cost: &cost,
+        time_factors: &[],
+    })
 }
 
 proptest! {

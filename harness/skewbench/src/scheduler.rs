@@ -193,7 +193,8 @@ fn store(waiting: &[&Job<'_>], id: &CellId, result: Result<Named, Failure>, timi
 /// Notes what programs wrote to standard error in the runs' event logs.
 fn keep_standard_error(waiting: &[&Job<'_>], id: &CellId, ledger: &Ledger) -> Result<(), Failure> {
     for text in &ledger.standard_error {
-        let fields = json!({ "cell": id, "system": text.system, "text": text.text, "dropped_bytes": text.dropped_bytes });
+        let fields =
+            json!({ "cell": id, "system": text.system, "text": text.text, "dropped_bytes": text.dropped_bytes });
         for job in waiting {
             job.run.event("external_standard_error", &fields).map_err(store_failure)?;
         }

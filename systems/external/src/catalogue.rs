@@ -119,7 +119,9 @@ impl Catalogue {
         all.extend(given.clone());
         if externals.iter().any(|external| external.hello().is_err()) {
             // What the program would accept is not known, and it will not run.
-            all.retain(|key, _| parts.options().iter().any(|spec| spec.name == key || spec.alias == Some(key.as_str())));
+            all.retain(|key, _| {
+                parts.options().iter().any(|spec| spec.name == key || spec.alias == Some(key.as_str()))
+            });
         }
         Ok(parts.system(name, &all)?)
     }

@@ -123,7 +123,9 @@ impl External {
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let folder = folder.canonicalize().map_err(|e| refused(format!("its folder cannot be used: {e}")))?;
         let Some((first, arguments)) = file.command.split_first().filter(|(first, _)| !first.is_empty()) else {
-            return Err(refused("command is empty; give a program and its arguments, for example [\"python3\", \"mine.py\"]".to_owned()));
+            return Err(refused(
+                "command is empty; give a program and its arguments, for example [\"python3\", \"mine.py\"]".to_owned(),
+            ));
         };
         // A bare name is looked for on PATH, as a shell would; anything with a folder in it starts at the manifest.
         let program = if first.contains('/') { folder.join(first) } else { PathBuf::from(first) };
@@ -161,8 +163,11 @@ impl External {
     /// # Errors
     /// When what it said about itself is nothing that a program may say.
     pub(crate) fn recorded(record: Record) -> Result<Self, ConfigError> {
-        let refused =
-            |what: String| ConfigError { file: format!("external system {} of the run", record.name), line: None, what };
+        let refused = |what: String| ConfigError {
+            file: format!("external system {} of the run", record.name),
+            line: None,
+            what,
+        };
         name(&record.name).map_err(refused)?;
         if let Some(hello) = &record.hello {
             options::specs(&hello.options).map_err(refused)?;
@@ -247,7 +252,8 @@ impl External {
 
     /// Source with what tells this program from others of its name.
     pub(crate) fn full_source(&self) -> String {
-        let version = self.hello().map_or_else(|_| "which said no hello".to_owned(), |h| format!("{} {}", h.name, h.version));
+        let version =
+            self.hello().map_or_else(|_| "which said no hello".to_owned(), |h| format!("{} {}", h.name, h.version));
         let hash = self.fingerprint.get(..12).unwrap_or(&self.fingerprint);
         format!("{}; external program {version}, files {hash}", self.source)
     }

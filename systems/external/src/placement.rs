@@ -40,9 +40,7 @@ impl Placer for ExternalPlacer<'_> {
             })
         };
         let answer = |response: crate::protocol::Response| {
-            let waves = response
-                .waves
-                .ok_or_else(|| Cause::Contract("answered place without waves".to_owned()))?;
+            let waves = response.waves.ok_or_else(|| Cause::Contract("answered place without waves".to_owned()))?;
             accept(waves, step.sequences.len(), context.layout.dp).map_err(Cause::Contract)
         };
         let waves = self.0.ask(PLACE, question, answer).map_err(SystemError::Impossible)?;
@@ -72,7 +70,9 @@ fn accept(waves: Vec<Vec<u32>>, sequences: usize, dp: u32) -> Result<Vec<Wave>, 
                         sequences.saturating_sub(1)
                     ));
                 }
-                Some(true) => return Err(format!("placed sequence {sequence} twice, the second time in wave {number}")),
+                Some(true) => {
+                    return Err(format!("placed sequence {sequence} twice, the second time in wave {number}"));
+                }
                 Some(slot) => *slot = true,
             }
         }

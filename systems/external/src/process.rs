@@ -360,7 +360,11 @@ mod platform {
             }
             let mut ready = polled.iter().map(|fd| !fd.revents().is_empty());
             let mut next = |there: bool| there && ready.next().unwrap_or(false);
-            Ok(Ready { stdout: next(self.stdout.is_some()), stderr: next(self.stderr.is_some()), stdin: next(stdin.is_some()) })
+            Ok(Ready {
+                stdout: next(self.stdout.is_some()),
+                stderr: next(self.stderr.is_some()),
+                stdin: next(stdin.is_some()),
+            })
         }
 
         /// True when there is something to read on standard error, or soon is.

@@ -96,10 +96,7 @@ impl Parts {
     pub fn describe(&self, name: &str) -> Description {
         let (planner, placement) = (&self.planner, &self.placement);
         let (summary, source) = self.named.clone().unwrap_or_else(|| {
-            (
-                format!("{}; {}", planner.summary, placement.summary),
-                format!("{}; {}", planner.source, placement.source),
-            )
+            (format!("{}; {}", planner.summary, placement.summary), format!("{}; {}", planner.source, placement.source))
         });
         Description {
             name: name.to_owned(),

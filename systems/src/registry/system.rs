@@ -98,9 +98,7 @@ pub fn systems() -> Vec<Description> {
 
 /// Names of the named systems that have all of the capabilities.
 pub fn systems_with(capabilities: &[Capability]) -> Vec<&'static str> {
-    let has_all = |named: &NamedSystem| {
-        parts(named.name).is_ok_and(|parts| capabilities.iter().all(|c| parts.has(*c)))
-    };
+    let has_all = |named: &NamedSystem| parts(named.name).is_ok_and(|parts| capabilities.iter().all(|c| parts.has(*c)));
     SYSTEMS.iter().filter(|s| has_all(s)).map(|s| s.name).collect()
 }
 

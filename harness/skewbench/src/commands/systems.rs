@@ -34,7 +34,8 @@ pub fn run(format: Format) -> Result<(), Failure> {
         })
         .collect();
     let externals = Catalogue::default().listed();
-    let rows: Vec<Map<String, Value>> = rows.into_iter().chain(externals.into_iter().map(|e| external(e, format))).collect();
+    let rows: Vec<Map<String, Value>> =
+        rows.into_iter().chain(externals.into_iter().map(|e| external(e, format))).collect();
     output::records(&rows, format)?;
     if format == Format::Human {
         let join = |names: Vec<&str>| names.join(", ");

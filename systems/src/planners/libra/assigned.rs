@@ -27,11 +27,7 @@ pub struct TileAssignment {
 ///
 /// # Errors
 /// When the domain or its tiles cannot be numbered, a sequence is not covered, or a block has no worker of the domain.
-pub fn plan_assignment(
-    planner: &str,
-    domain: &Domain<'_>,
-    assignment: &TileAssignment,
-) -> Result<Plan, SystemError> {
+pub fn plan_assignment(planner: &str, domain: &Domain<'_>, assignment: &TileAssignment) -> Result<Plan, SystemError> {
     let ranks = check_domain(domain)?;
     let refused = |what: String| Err(SystemError::Impossible(what));
     let TileAssignment { head_shards, pieces, resend, ends, workers } = assignment;
