@@ -53,7 +53,7 @@ pub(crate) enum Cause {
     LongLine(usize),
     #[error("printed what nobody asked for: {0}; print one line for each request and anything else to standard error")]
     Extra(String),
-    #[error("answered with what is not a valid {expected}: {why}; it printed: {line}")]
+    #[error("answered with what is not a valid answer to {expected}: {why}; it printed: {line}")]
     Invalid { expected: &'static str, why: String, line: String },
     #[error("speaks protocol {got}, this skewbench speaks {}", crate::PROTOCOL)]
     Version { got: String },

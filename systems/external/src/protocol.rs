@@ -225,7 +225,7 @@ pub(crate) fn line(request: &Request<'_>) -> Result<Vec<u8>, Cause> {
 
 /// Reads the answer to `hello`.
 pub(crate) fn read_hello(line: &[u8]) -> Result<Hello, Cause> {
-    let invalid = |why: String| Cause::Invalid { expected: "answer to hello", why, line: excerpt(line, EXCERPT) };
+    let invalid = |why: String| Cause::Invalid { expected: "hello", why, line: excerpt(line, EXCERPT) };
     let value: Value = serde_json::from_slice(line).map_err(|e| invalid(e.to_string()))?;
     // Another version may have other fields: it is named before they are looked at.
     match value.get("protocol") {

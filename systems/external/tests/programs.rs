@@ -194,9 +194,9 @@ fn closed_pipes() {
 #[test]
 fn garbage_names_what_was_printed() {
     let message = Lab::serving(HELLO, "echo 'hello world'").reason();
-    contains(&message, &["not a valid plan", "it printed: hello world"]);
+    contains(&message, &["not a valid answer to plan", "it printed: hello world"]);
     contains(&Lab::serving(HELLO, "printf 'a\\001\\377\\n'").reason(), &["it printed: a\\u{1}\u{fffd}"]);
-    contains(&Lab::serving(HELLO, "echo").reason(), &["not a valid plan"]);
+    contains(&Lab::serving(HELLO, "echo").reason(), &["not a valid answer to plan"]);
     contains(&Lab::serving(HELLO, "echo '{\"id\":99}'").reason(), &["answered request 99, the question was 1"]);
     contains(&Lab::serving(HELLO, "echo '{\"id\":1}'").reason(), &["neither or both of assignment and plan"]);
     contains(&Lab::serving(HELLO, "echo '{\"id\":1,\"waves\":[]}'").reason(), &["neither or both"]);
@@ -206,7 +206,7 @@ fn garbage_names_what_was_printed() {
         &["refused: too\\nlong"],
     );
     let deep = "head -c 100000 /dev/zero | tr '\\0' '['; echo";
-    contains(&Lab::serving(HELLO, deep).reason(), &["not a valid plan"]);
+    contains(&Lab::serving(HELLO, deep).reason(), &["not a valid answer to plan"]);
 }
 
 #[test]

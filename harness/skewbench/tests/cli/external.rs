@@ -108,7 +108,7 @@ fn hostile_programs_are_failed_rows_that_say_why() {
             vec!["ended with exit status: 1", "its standard error ends: Traceback"],
         ),
         ("sleep 1000".to_owned(), vec!["did not plan within 2 s"]),
-        ("echo hello".to_owned(), vec!["not a valid plan", "it printed: hello"]),
+        ("echo hello".to_owned(), vec!["not a valid answer to plan", "it printed: hello"]),
         (format!("{WHOLE}\necho done"), vec!["printed what nobody asked for"]),
         (format!("{id}echo \"{{\\\"id\\\":$id,\\\"assignment\\\":{{\\\"blocks\\\":[]}}}}\""), vec!["must rise to its"]),
         (
