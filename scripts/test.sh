@@ -72,6 +72,7 @@ check "format of the fuzz targets" cargo fmt --manifest-path fuzz/Cargo.toml --c
 check "clippy" cargo clippy --workspace --all-targets --release --locked -- -D warnings || true
 check "documentation" documentation || true
 check "tests" rust_tests || true
+command -v python3 >/dev/null || skip "Python example of a system" "python3 is not installed"
 
 run=$work/quick
 if check "reproduce --quick" cargo run --release --locked --quiet -- reproduce --quick --out "$run"; then

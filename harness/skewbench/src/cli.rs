@@ -109,7 +109,7 @@ pub struct ReproduceArgs {
     /// Only this figure (repeatable): fig1, fig4, ...
     #[arg(long = "figure", short = 'f', value_name = "ID")]
     pub figures: Vec<String>,
-    /// Only this system, by name or pair (repeatable)
+    /// Only this system (repeatable): a name, a pair, or a manifest NAME.toml
     #[arg(long = "system", short = 's', value_name = "NAME")]
     pub systems: Vec<String>,
     /// Every figure at smoke scale
@@ -241,7 +241,7 @@ pub enum PlanFormat {
 /// Arguments of `plan`.
 #[derive(Clone, Debug, Args)]
 pub struct PlanArgs {
-    /// System, by name or pair
+    /// System: a name, a pair, or a manifest NAME.toml
     #[arg(long, value_name = "NAME")]
     pub system: String,
     /// Preset or file

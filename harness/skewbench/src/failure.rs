@@ -59,6 +59,12 @@ impl Failure {
     }
 }
 
+impl From<skewbench_external::CatalogueError> for Failure {
+    fn from(error: skewbench_external::CatalogueError) -> Self {
+        if error.is_unknown_name() { Self::usage(error) } else { Self::config(error) }
+    }
+}
+
 impl Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.message)

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
+use skewbench_external::Ledger;
 use skewbench_store::{Cell, CellId, GitState, OpenOptions, Opened, Run, RunInputs, StoreError, Table, Timings};
 
 use crate::cells::{self, CellSpec, Resources};
@@ -61,17 +62,22 @@ fn coordinates(cell: &CellSpec) -> Map<String, Value> {
 pub fn inputs(expanded: &Expanded, resources: &Resources, options: &Options) -> RunInputs {
     let git =
         GitState { revision: Some(env!("SKEWBENCH_REVISION").to_owned()), dirty: env!("SKEWBENCH_DIRTY") == "true" };
+    let mut all = json!({
+        "program": { "version": env!("CARGO_PKG_VERSION"), "revision": git.revision, "dirty": git.dirty, "changes": env!("SKEWBENCH_CHANGES") },
+        "id": expanded.found.id,
+        "scale": expanded.scale,
+        "model": expanded.model,
+        "profile": expanded.machine.as_ref().and_then(|m| resources.pricing(m).ok()).map(|p| p.profile()),
+        "workloads": expanded.workloads.iter().map(|(w, _)| w).collect::<Vec<_>>(),
+    });
+    let externals = expanded.externals();
+    if !externals.is_empty() {
+        all["externals"] = json!(externals);
+    }
     RunInputs {
         command: options.command.clone(),
         experiment: expanded.found.text.clone(),
-        inputs: json!({
-            "program": { "version": env!("CARGO_PKG_VERSION"), "revision": git.revision, "dirty": git.dirty, "changes": env!("SKEWBENCH_CHANGES") },
-            "id": expanded.found.id,
-            "scale": expanded.scale,
-            "model": expanded.model,
-            "profile": expanded.machine.as_ref().and_then(|m| resources.pricing(m).ok()).map(|p| p.profile()),
-            "workloads": expanded.workloads.iter().map(|(w, _)| w).collect::<Vec<_>>(),
-        }),
+        inputs: all,
         seeds: [("master".to_owned(), expanded.seed)].into(),
         git,
         libraries: [("rustc".to_owned(), env!("SKEWBENCH_RUSTC").to_owned())].into(),
@@ -116,8 +122,10 @@ pub fn execute(
     }
     // A second handler is refused by the library; the first stays in force for the process.
     let _already_set = ctrlc::set_handler(|| {
+        skewbench_external::cancel();
         if INTERRUPTED.swap(true, Ordering::SeqCst) {
             // Asked twice: finished cells are safe on disk, the one under way is lost either way.
+            skewbench_external::kill_all();
             std::process::exit(i32::from(Exit::Interrupted as u8));
         }
     });
@@ -149,14 +157,22 @@ pub fn execute(
                 (named.collect::<Named>(), computed.timings)
             }),
         };
-        if let Some(stop) = result.as_ref().err().filter(|failure| failure.exit == Exit::Interrupted) {
-            return Err(stop.clone());
+        if result.is_err() {
+            // A program that was stopped by the interruption has not failed.
+            check_interrupted()?;
         }
         let (result, mut timings) = match result {
             Ok((tables, timings)) => (Ok(tables), timings),
             Err(failure) => (Err(failure), Timings::new()),
         };
         timings.insert("cell_s".to_owned(), started.elapsed().as_secs_f64());
+        let ledger = resources.catalogue().take_ledger();
+        timings.extend(ledger.timings().into_iter().map(|(name, value)| (name.to_owned(), value)));
+        keep_standard_error(&waiting, &id, &ledger)?;
+        let result = match ledger.complaint {
+            Some(complaint) => result.and(Err(Failure::config(complaint))),
+            None => result,
+        };
         store(&waiting, &id, result, &timings)?;
         progress.advance(1, &name);
     }
@@ -176,6 +192,18 @@ fn store(waiting: &[&Job<'_>], id: &CellId, result: Result<Named, Failure>, timi
             Err(failure) => job.run.fail_cell(id, &failure.message),
         }
         .map_err(store_failure)?;
+    }
+    Ok(())
+}
+
+/// Notes what programs wrote to standard error in the runs' event logs.
+fn keep_standard_error(waiting: &[&Job<'_>], id: &CellId, ledger: &Ledger) -> Result<(), Failure> {
+    for text in &ledger.standard_error {
+        let fields =
+            json!({ "cell": id, "system": text.system, "text": text.text, "dropped_bytes": text.dropped_bytes });
+        for job in waiting {
+            job.run.event("external_standard_error", &fields).map_err(store_failure)?;
+        }
     }
     Ok(())
 }

@@ -206,4 +206,9 @@ pub trait Planner: Send + Sync {
     /// # Errors
     /// When the planner cannot plan the domain.
     fn load_bound(&self, domain: &Domain<'_>) -> Result<u64, SystemError>;
+
+    /// False when plans come from outside the program: they are checked even where an experiment switches checking off.
+    fn trusted(&self) -> bool {
+        true
+    }
 }

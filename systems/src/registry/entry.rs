@@ -98,16 +98,16 @@ impl Capability {
     }
 
     /// True when a pair has the capability.
-    pub(crate) fn holds(self, planner: &PlannerEntry, placement: &PlacementEntry) -> bool {
-        let moves = planner.scope != Scope::Sequence;
-        let changes = placement.name != crate::placements::arrival::ENTRY.name;
+    pub(crate) fn of(self, scope: Scope, placement: &str, stateful: bool) -> bool {
+        let moves = scope != Scope::Sequence;
+        let changes = placement != crate::placements::arrival::ENTRY.name;
         match self {
             Self::MovesAttention => moves,
             Self::KeepsAttention => !moves,
             Self::ChangesPlacement => changes,
             Self::KeepsPlacement => !changes,
-            Self::Stateful => placement.stateful,
-            Self::Stateless => !placement.stateful,
+            Self::Stateful => stateful,
+            Self::Stateless => !stateful,
         }
     }
 }

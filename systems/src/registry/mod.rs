@@ -4,9 +4,11 @@ mod entry;
 mod error;
 mod libra;
 mod list;
+mod parts;
 mod system;
 
 pub use entry::{Capability, NamedSystem, PlacementEntry, PlannerEntry};
 pub use error::RegistryError;
 pub use list::{PLACEMENTS, PLANNERS, SYSTEMS};
-pub use system::{Description, System, describe, system, systems, systems_with};
+pub use parts::{Build, Parts, PlacementPart, PlannerPart};
+pub use system::{Description, System, describe, parts, system, systems, systems_with};

@@ -3,11 +3,11 @@ use serde_json::{Map, Value};
 use skewbench_plan::{Placement, Planner};
 
 use super::error::nearest;
-use super::{Capability, NamedSystem, PLACEMENTS, PLANNERS, PlacementEntry, PlannerEntry, RegistryError, SYSTEMS};
+use super::{Capability, NamedSystem, PLACEMENTS, PLANNERS, Parts, RegistryError, SYSTEMS};
 use crate::{Accepts, DefaultValue, OptionSpec, Options};
 
 /// The option that every system has: metrics are over pools even where attention stays in its sequence.
-const POOL: OptionSpec = OptionSpec {
+pub(super) const POOL: OptionSpec = OptionSpec {
     name: "pool",
     alias: Some("P"),
     default: DefaultValue::Integer(8),
@@ -18,8 +18,6 @@ const POOL: OptionSpec = OptionSpec {
 /// A placement with a planner, ready to use.
 pub struct System {
     name: String,
-    planner_entry: &'static PlannerEntry,
-    placement_entry: &'static PlacementEntry,
     placement: Box<dyn Placement>,
     planner: Box<dyn Planner>,
     options: Options,
@@ -33,6 +31,16 @@ impl std::fmt::Debug for System {
 }
 
 impl System {
+    pub(super) fn new(
+        name: &str,
+        placement: Box<dyn Placement>,
+        planner: Box<dyn Planner>,
+        options: Options,
+        pool: u32,
+    ) -> Self {
+        Self { name: name.to_owned(), placement, planner, options, pool }
+    }
+
     /// The name by which it was asked for.
     pub fn name(&self) -> &str {
         &self.name
@@ -60,7 +68,7 @@ impl System {
 
     /// True when it has the capability.
     pub fn has(&self, capability: Capability) -> bool {
-        capability.holds(self.planner_entry, self.placement_entry)
+        capability.of(self.planner.scope(), self.placement.name(), self.placement.stateful())
     }
 }
 
@@ -70,9 +78,9 @@ pub struct Description {
     /// Name.
     pub name: String,
     /// Its planner.
-    pub planner: &'static str,
+    pub planner: String,
     /// Its placement.
-    pub placement: &'static str,
+    pub placement: String,
     /// One line.
     pub summary: String,
     /// Where it is published.
@@ -90,9 +98,7 @@ pub fn systems() -> Vec<Description> {
 
 /// Names of the named systems that have all of the capabilities.
 pub fn systems_with(capabilities: &[Capability]) -> Vec<&'static str> {
-    let has_all = |named: &NamedSystem| {
-        resolve(named.name).is_ok_and(|pair| capabilities.iter().all(|c| c.holds(pair.planner, pair.placement)))
-    };
+    let has_all = |named: &NamedSystem| parts(named.name).is_ok_and(|parts| capabilities.iter().all(|c| parts.has(*c)));
     SYSTEMS.iter().filter(|s| has_all(s)).map(|s| s.name).collect()
 }
 
@@ -101,23 +107,7 @@ pub fn systems_with(capabilities: &[Capability]) -> Vec<&'static str> {
 /// # Errors
 /// When the name is unknown; the error names the nearest.
 pub fn describe(name: &str) -> Result<Description, RegistryError> {
-    let pair = resolve(name)?;
-    let (summary, source) = match pair.named {
-        Some(named) => (named.summary.to_owned(), named.source.to_owned()),
-        None => (
-            format!("{}; {}", pair.planner.summary, pair.placement.summary),
-            format!("{}; {}", pair.planner.source, pair.placement.source),
-        ),
-    };
-    Ok(Description {
-        name: name.to_owned(),
-        planner: pair.planner.name,
-        placement: pair.placement.name,
-        summary,
-        source,
-        capabilities: Capability::ALL.into_iter().filter(|c| c.holds(pair.planner, pair.placement)).collect(),
-        options: pair.options(),
-    })
+    Ok(parts(name)?.describe(name))
 }
 
 /// Makes a named system or any pair `planner+placement` with the given options.
@@ -125,43 +115,20 @@ pub fn describe(name: &str) -> Result<Description, RegistryError> {
 /// # Errors
 /// When the name or an option is unknown (the error names the nearest), or a value is not accepted.
 pub fn system(name: &str, options: &Map<String, Value>) -> Result<System, RegistryError> {
-    let pair = resolve(name)?;
-    let specs = pair.options();
-    let value = |source| RegistryError::Value { system: name.to_owned(), source };
-    let options = Options::resolve(&specs, options).map_err(|problem| match problem {
-        Ok(refused) => value(refused),
-        Err(unknown) => unknown_option(name, &specs, unknown.option),
-    })?;
-    Ok(System {
-        name: name.to_owned(),
-        planner_entry: pair.planner,
-        placement_entry: pair.placement,
-        placement: (pair.placement.build)(&options).map_err(value)?,
-        planner: (pair.planner.build)(&options).map_err(value)?,
-        pool: options.get(&POOL).map_err(value)?,
-        options,
-    })
+    parts(name)?.system(name, options)
 }
 
-fn unknown_option(system: &str, specs: &[OptionSpec], option: String) -> RegistryError {
+pub(super) fn unknown_option(system: &str, specs: &[OptionSpec], option: String) -> RegistryError {
     let hint = nearest(&option, specs.iter().flat_map(|s| std::iter::once(s.name).chain(s.alias)));
     let known = specs.iter().map(|s| format!("{} ({})", s.name, s.accepts)).collect::<Vec<_>>().join(", ");
     RegistryError::Option { system: system.to_owned(), option, hint, known }
 }
 
-struct Pair {
-    planner: &'static PlannerEntry,
-    placement: &'static PlacementEntry,
-    named: Option<&'static NamedSystem>,
-}
-
-impl Pair {
-    fn options(&self) -> Vec<OptionSpec> {
-        std::iter::once(&POOL).chain(self.placement.options).chain(self.planner.options).copied().collect()
-    }
-}
-
-fn resolve(name: &str) -> Result<Pair, RegistryError> {
+/// What a named system or any pair `planner+placement` is made of.
+///
+/// # Errors
+/// When the name is unknown; the error names the nearest.
+pub fn parts(name: &str) -> Result<Parts, RegistryError> {
     let named = SYSTEMS.iter().find(|s| s.name == name);
     let (planner, placement) = match (named, name.split_once('+')) {
         (Some(named), _) => (named.planner, named.placement),
@@ -182,15 +149,17 @@ fn resolve(name: &str) -> Result<Pair, RegistryError> {
         hint: nearest(wanted, known.iter().copied()),
         known: known.join(", "),
     };
-    Ok(Pair {
-        planner: PLANNERS
-            .iter()
-            .find(|p| p.name == planner)
-            .ok_or_else(|| half("planner", planner, PLANNERS.iter().map(|p| p.name).collect()))?,
-        placement: PLACEMENTS
-            .iter()
-            .find(|p| p.name == placement)
-            .ok_or_else(|| half("placement", placement, PLACEMENTS.iter().map(|p| p.name).collect()))?,
-        named,
+    let planner = PLANNERS
+        .iter()
+        .find(|p| p.name == planner)
+        .ok_or_else(|| half("planner", planner, PLANNERS.iter().map(|p| p.name).collect()))?;
+    let placement = PLACEMENTS
+        .iter()
+        .find(|p| p.name == placement)
+        .ok_or_else(|| half("placement", placement, PLACEMENTS.iter().map(|p| p.name).collect()))?;
+    Ok(Parts {
+        planner: planner.into(),
+        placement: placement.into(),
+        named: named.map(|n| (n.summary.to_owned(), n.source.to_owned())),
     })
 }

@@ -3,6 +3,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
+use skewbench_external::Catalogue;
 use skewbench_sim::step_model::Model;
 use skewbench_sim::{Overrides, Pricing, Profile};
 use skewbench_workloads::{Packing, Workload, preset};
@@ -23,6 +24,7 @@ pub struct Resources {
     recorded: Vec<WorkloadKey>,
     recorded_profiles: BTreeMap<String, Profile>,
     sources: Mutex<BTreeMap<SourceKey, Arc<StepSource>>>,
+    catalogue: Catalogue,
     pub(super) memo: Memo,
 }
 
@@ -37,6 +39,8 @@ impl Resources {
             serde_json::from_value(value).map_err(|e| Failure::config(format!("manifest.json: inputs.{key}: {e}")))
         }
         self.recorded = part(inputs, "workloads")?;
+        let externals = part::<Option<Vec<skewbench_external::Record>>>(inputs, "externals")?.unwrap_or_default();
+        self.catalogue = Catalogue::recorded(externals)?;
         self.models.insert(experiment.model.clone(), part(inputs, "model")?);
         if let Some(profile) = part::<Option<Profile>>(inputs, "profile")? {
             let name = scale.profile.as_ref().unwrap_or(&experiment.profile);
@@ -44,6 +48,11 @@ impl Resources {
             self.recorded_profiles.insert(name.clone(), profile);
         }
         Ok(())
+    }
+
+    /// All systems that names can mean.
+    pub fn catalogue(&self) -> &Catalogue {
+        &self.catalogue
     }
 
     /// Opens a workload.

@@ -1,5 +1,6 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use skewbench_external::Key;
 use skewbench_plan::{AttentionShape, Layout};
 use skewbench_systems::Options;
 use skewbench_systems::placements::Grouping;
@@ -61,6 +62,9 @@ pub struct WavesCell {
     pub seed: u64,
     /// System.
     pub system: String,
+    /// Programs that it is made of, with their versions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub external: Vec<Key>,
     /// Its options, every one with a value.
     pub options: Options,
     /// Layout of the job.

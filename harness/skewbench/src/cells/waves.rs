@@ -124,7 +124,7 @@ impl<'a> Bench<'a> {
             Ok(serde_json::Value::Object(map)) => map,
             _ => serde_json::Map::new(),
         };
-        let system = registry::system(&cell.system, &options).map_err(Failure::config)?;
+        let system = resources.catalogue().system(&cell.system, &options, cell.seed).map_err(Failure::config)?;
         let nominal = resources.pricing(&cell.machine)?.clone();
         let band = cell.band.then(|| band(&nominal)).transpose()?;
         let planner = system.planner().name();
@@ -147,6 +147,11 @@ impl<'a> Bench<'a> {
             .map_err(Failure::internal)?
             .as_bytes(),
         );
+        if !cell.external.is_empty() {
+            // A program may use all that it is sent.
+            let sent = serde_json::to_string(&(&cell.external, &cell.options, cell.seed)).map_err(Failure::internal)?;
+            memo_base.update(sent.as_bytes());
+        }
         let profile = nominal.profile();
         let cards = (cell.layout.cards() / u64::from(cell.layout.pp)) as usize;
         let time_factors =

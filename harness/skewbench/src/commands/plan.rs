@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value, json};
 use skewbench_exec::InstrKind;
+use skewbench_external::Catalogue;
 use skewbench_plan::check::Limits;
 use skewbench_plan::{Domain, Layout, PackedSequence, Pass, PlaceContext, Step};
 use skewbench_sim::{Machine, PassTimes, Runs, TraceEvent, simulate};
-use skewbench_systems::registry;
 
 use super::output;
 use crate::cells::{Clock, Prepared, Resources, domains, prepare, step_seed};
@@ -21,10 +21,8 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
     let mut resources = Resources::default();
     let layout = layout(&args.layout)?;
     let options = options(&args.options)?;
-    let system = registry::system(&args.system, &options).map_err(|e| match e {
-        registry::RegistryError::Value { .. } | registry::RegistryError::Option { .. } => Failure::config(e),
-        _ => Failure::usage(e),
-    })?;
+    let name = resources.catalogue().admit(&args.system)?;
+    let system = resources.catalogue().system(&name, &options, args.seed)?;
     let file = WorkloadFile { name: args.workload.clone(), window_tokens: args.window, packing: None, cp: None };
     let workload = resources.workload(&file)?;
     let model = resources.model(&args.model)?;
@@ -67,6 +65,8 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
         time_factors: &[],
     };
     let made = prepare(&system, &domain, true, &Limits::default(), &Clock::default())?;
+    drop(system);
+    end_programs(resources.catalogue())?;
     if args.format == PlanFormat::Json {
         return output::line(serde_json::to_string(&made.plan).map_err(Failure::internal)?);
     }
@@ -77,6 +77,15 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
         PlanFormat::Perfetto => output::line(trace(&made, &times.forward, &times.backward)),
         _ => table(&made, &times.forward, &times.backward),
     }
+}
+
+/// Shows what external programs wrote to standard error, and what they did wrong at their end.
+fn end_programs(catalogue: &Catalogue) -> Result<(), Failure> {
+    let ledger = catalogue.take_ledger();
+    for line in ledger.standard_error.iter().flat_map(|kept| kept.text.lines().map(|line| (&kept.system, line))) {
+        eprintln!("{}: {}", line.0, line.1.replace(char::is_control, "?"));
+    }
+    ledger.complaint.map_or(Ok(()), |complaint| Err(Failure::config(complaint)))
 }
 
 fn layout(text: &str) -> Result<Layout, Failure> {

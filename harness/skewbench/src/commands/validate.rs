@@ -75,7 +75,7 @@ fn steps(expanded: &Expanded, place: &Place<'_>) -> Result<(), Failure> {
         if *steps == 0 {
             return Err(place.error(&["steps_of", system], "0 steps; give at least 1"));
         }
-        if let Err(error) = skewbench_systems::registry::describe(system) {
+        if let Err(error) = expanded.catalogue.describe(system) {
             return Err(place.error(&["steps_of", system], error));
         }
     }
@@ -123,7 +123,7 @@ fn plot(expanded: &Expanded, place: &Place<'_>) -> Result<(), Failure> {
         return Err(place.error(&["plot", "x"], what));
     }
     if e.kind == Kind::Waves
-        && let Err(error) = skewbench_systems::registry::describe(&e.plot.baseline)
+        && let Err(error) = expanded.catalogue.describe(&e.plot.baseline)
     {
         return Err(place.error(&["plot", "baseline"], error));
     }

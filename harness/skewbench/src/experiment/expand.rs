@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use skewbench_external::{Catalogue, Record};
 use skewbench_plan::{AttentionShape, Layout};
 use skewbench_sim::step_model::{LinearMode, Model};
 use skewbench_store::CellId;
@@ -71,6 +72,8 @@ pub struct Expanded {
     pub places: Vec<(At, usize)>,
     /// How the run changes the experiment.
     pub scale: Scale,
+    /// What names of systems mean.
+    pub catalogue: Catalogue,
 }
 
 /// Resolves an experiment into cells.
@@ -95,6 +98,7 @@ pub fn expand(found: &Found, scale: &Scale, resources: &mut Resources) -> Result
         cells: Vec::new(),
         places: Vec::new(),
         scale: scale.clone(),
+        catalogue: resources.catalogue().clone(),
     };
     for workload in &e.workloads {
         let key = resources.workload(workload).map_err(|f| expanded.in_file("workload", f))?;
@@ -238,6 +242,17 @@ impl Expanded {
         Ok(())
     }
 
+    /// What a run must remember of the programs that its systems are made of, each once.
+    pub fn externals(&self) -> Vec<Record> {
+        let mut records: Vec<Record> = Vec::new();
+        for (at, _) in &self.places {
+            let missing = self.catalogue.records(&at.system).into_iter();
+            let missing: Vec<Record> = missing.filter(|r| !records.iter().any(|k| k.name == r.name)).collect();
+            records.extend(missing);
+        }
+        records
+    }
+
     /// True when some metric needs the fitted linear time.
     pub fn needs_fit(&self) -> bool {
         let e = &self.found.experiment;
@@ -274,15 +289,18 @@ impl Expanded {
         if names.is_empty() {
             return Err(self.at_key("systems", "no system; name some in systems.names or select them by systems.with"));
         }
+        let mut names = names
+            .iter()
+            .map(|name| {
+                self.catalogue.admit(name).map_err(|error| {
+                    let failure = Failure::from(error);
+                    if self.scale.systems.is_empty() { self.in_file("names", failure) } else { failure }
+                })
+            })
+            .collect::<Result<Vec<_>, _>>()?;
         let mut seen = BTreeSet::new();
         names.retain(|name| seen.insert(name.clone()));
-        for name in &names {
-            registry::describe(name).map_err(|error| {
-                let failure = Failure::usage(error);
-                if self.scale.systems.is_empty() { self.in_file("names", failure) } else { failure }
-            })?;
-        }
-        if let Some(name) = e.options.keys().find(|name| registry::describe(name).is_err()) {
+        if let Some(name) = e.options.keys().find(|name| self.catalogue.describe(name).is_err()) {
             return Err(self.at_key(&format!("options.{name}"), "options of a system that does not exist"));
         }
         Ok(names)
@@ -295,7 +313,7 @@ impl Expanded {
             options.insert("pool".into(), pool.into());
         }
         let make = |options: &Map<String, Value>| {
-            registry::system(system, options).map_err(|error| self.at_key("options", error))
+            self.catalogue.system(system, options, self.seed).map_err(|error| self.at_key("options", error))
         };
         // A pool is cut to the data-parallel ranks; asked for beyond them, it is the same cell.
         let pool = make(&options)?.pool().min(dp.max(1));
@@ -337,6 +355,7 @@ impl Expanded {
             steps: self.steps(system),
             seed: self.seed,
             system: system.to_owned(),
+            external: self.catalogue.keys(system),
             options: built.options().clone(),
             layout,
             shape,

@@ -1,5 +1,6 @@
 use std::path::{Path, PathBuf};
 
+use skewbench_external::Catalogue;
 use skewbench_report::{Failure as FailureRow, Section, Site, Status, SummaryRow as Quantity, SystemCard, Verdict};
 use skewbench_store::{CellStatus, Kind, Reference, RowStatus, SummaryRow};
 use skewbench_systems::registry;
@@ -199,22 +200,22 @@ fn verdict(experiments: &[(Loaded, Vec<Value>)]) -> Vec<String> {
 }
 
 fn systems(experiments: &[(Loaded, Vec<Value>)]) -> Vec<SystemCard> {
-    let mut names: Vec<&String> = Vec::new();
+    let mut names: Vec<(&String, &Catalogue)> = Vec::new();
     for (loaded, _) in experiments {
         for name in &loaded.expanded.systems {
-            if !names.contains(&name) {
-                names.push(name);
+            if !names.iter().any(|(known, _)| *known == name) {
+                names.push((name, &loaded.expanded.catalogue));
             }
         }
     }
     names
         .into_iter()
-        .filter_map(|name| registry::describe(name).ok())
+        .filter_map(|(name, catalogue)| catalogue.describe(name).ok())
         .map(|d| SystemCard {
             notes: experiments.iter().find_map(|(loaded, _)| loaded.accounting(&d.name)).into_iter().collect(),
             name: d.name,
-            placement: d.placement.to_owned(),
-            planner: d.planner.to_owned(),
+            placement: d.placement,
+            planner: d.planner,
             description: d.summary,
             source: d.source,
             options: d

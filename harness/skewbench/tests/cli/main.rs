@@ -5,6 +5,7 @@ mod bad_values;
 mod common;
 mod comparing;
 mod disturbed;
+mod external;
 mod folders;
 mod fuzz;
 mod help;

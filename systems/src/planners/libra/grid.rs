@@ -99,6 +99,12 @@ pub(super) struct Grid {
 impl Grid {
     /// Cuts every sequence into blocks of `block` rows, counted from its start. Sequences have at most 2^32 - 1 tokens.
     pub fn new(sequences: &[&PackedSequence], cp: u32, block: u32) -> Self {
+        Self::cut(sequences, cp, |_, start| start.saturating_add(block))
+    }
+
+    /// Cuts every sequence into blocks; `block_end(sequence, start)` is one past the last row of the block that starts at `start`
+    /// and lies above it.
+    pub fn cut(sequences: &[&PackedSequence], cp: u32, block_end: impl Fn(usize, u32) -> u32) -> Self {
         let sequences: Vec<Sequence> = sequences.iter().map(|s| Sequence::new(s, cp)).collect();
         let mut blocks = Vec::new();
         let mut shared_documents = 0u32;
@@ -109,7 +115,7 @@ impl Grid {
             let mut carried: Option<u32> = None;
             let mut start = 0;
             while start < tokens {
-                let end = start.saturating_add(block).min(tokens);
+                let end = block_end(seq, start).min(tokens);
                 let mut cut = Block {
                     seq: seq as u32,
                     start,

@@ -32,6 +32,7 @@
 //! tiles, placer and head pieces over one global pool. That is how the paper emulates DistCA: it isolates what pools cost
 //! and save, and is not DistCA's own planner ([`super::distca`]).
 
+mod assigned;
 mod grid;
 mod heads;
 mod options;
@@ -45,11 +46,12 @@ use skewbench_plan::{
     Accounting, AttentionShape, Domain, PackedSequence, Plan, Planner, Rows, Scope, Shard, SystemError,
 };
 
+pub use assigned::{TileAssignment, plan_assignment};
 pub use options::LibraOptions;
 
 use grid::Grid;
 use heads::HeadCut;
-use place::RowBytes;
+use place::{Assignment, RowBytes};
 use routes::Routes;
 
 /// Ranks that tiles are placed over.
@@ -110,30 +112,7 @@ impl Planner for Libra {
         let grid = Grid::new(sequences, cp, block);
         let bytes = RowBytes::new(shape, self.options.resend);
         let assignment = place::place(&grid, &cut, bytes, self.options.tau, ranks)?;
-        let routes = Routes::new(&grid, &cut, &assignment.worker, ranks);
-        let (forward, backward) = pipeline::passes(&cut, &routes, ranks, self.options.resend);
-
-        let mut entry = Vec::with_capacity(ranks as usize);
-        for (seq, sequence) in (0u32..).zip(&grid.sequences) {
-            let shards = sequence.shards.windows(2).map(|shard| Rows::range(shard[0], shard[1]));
-            let shards = (seq * cp..).zip(shards).map(|(rank, rows)| Shard { rank, seq, rows });
-            entry.extend(shards.filter(|shard| !shard.rows.is_empty()));
-        }
-        Ok(Plan {
-            planner: self.name().to_owned(),
-            shape,
-            sequences: grid.sequences.into_iter().map(|s| s.documents).collect(),
-            ranks,
-            exit: entry.clone(),
-            entry,
-            forward,
-            backward,
-            accounting: Accounting {
-                idle_ranks: assignment.loads.iter().filter(|&&load| load == 0).count() as u32,
-                largest_tile: assignment.largest,
-                ..Accounting::default()
-            },
-        })
+        Ok(assemble(self.name(), shape, grid, &cut, &assignment, self.options.resend))
     }
 
     /// The greedy placer's guarantee: the target (1 + tau) x mean, or a worker that was below the mean and took one tile.
@@ -150,6 +129,41 @@ impl Planner for Libra {
         let mean = total.div_ceil(u64::from(ranks));
         let target = (mean as f64 * (1.0 + self.options.tau)) as u64 + 1;
         Ok(target.max(mean + largest))
+    }
+}
+
+/// The plan of SH-tiles whose workers are known.
+fn assemble(
+    planner: &str,
+    shape: AttentionShape,
+    grid: Grid,
+    cut: &HeadCut,
+    assignment: &Assignment,
+    resend: bool,
+) -> Plan {
+    let ranks = assignment.loads.len() as u32;
+    let routes = Routes::new(&grid, cut, &assignment.worker, ranks);
+    let (forward, backward) = pipeline::passes(cut, &routes, ranks, resend);
+    let mut entry = Vec::with_capacity(ranks as usize);
+    for (seq, sequence) in (0u32..).zip(&grid.sequences) {
+        let shards = sequence.shards.windows(2).map(|shard| Rows::range(shard[0], shard[1]));
+        let shards = (seq * grid.cp..).zip(shards).map(|(rank, rows)| Shard { rank, seq, rows });
+        entry.extend(shards.filter(|shard| !shard.rows.is_empty()));
+    }
+    Plan {
+        planner: planner.to_owned(),
+        shape,
+        sequences: grid.sequences.into_iter().map(|s| s.documents).collect(),
+        ranks,
+        exit: entry.clone(),
+        entry,
+        forward,
+        backward,
+        accounting: Accounting {
+            idle_ranks: assignment.loads.iter().filter(|&&load| load == 0).count() as u32,
+            largest_tile: assignment.largest,
+            ..Accounting::default()
+        },
     }
 }
 
