@@ -9,3 +9,4 @@ pub mod metrics;
 pub mod present;
 pub mod progress;
 pub mod scheduler;
+pub mod tuner;
