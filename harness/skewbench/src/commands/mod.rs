@@ -11,5 +11,6 @@ pub mod results;
 pub mod run;
 pub mod shell;
 pub mod systems;
+pub mod tune;
 mod validate;
 pub mod workload;

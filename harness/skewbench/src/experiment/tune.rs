@@ -2,8 +2,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// What tuning makes as small as it can.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
 pub enum Objective {
     /// Straggler latency, forward and backward, mean over the waves of a step.
     #[default]

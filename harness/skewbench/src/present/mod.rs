@@ -4,10 +4,12 @@ mod figures;
 mod site;
 mod summary;
 mod training;
+mod tuning;
 mod values;
 
 pub use figures::figure;
 pub use site::{Rendering, render};
-pub use summary::{print_summary, quote, summary_rows, write_summary};
+pub use summary::{print_summary, quote, summary_rows, write_summary, write_text};
 pub use training::step_times;
+pub use tuning::{TuningResult, tuning_results};
 pub use values::{Loaded, NO_TRANSFERS, NOT_COMPUTED, Value, evaluate, linear_name};

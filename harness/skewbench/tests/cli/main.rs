@@ -13,4 +13,5 @@ mod plans;
 mod runs;
 mod statistics;
 mod stored;
+mod tuning;
 mod workloads;
