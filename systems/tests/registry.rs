@@ -102,8 +102,12 @@ fn every_option_is_tuned_or_said_to_be_semantic() {
                     let candidates = spec.candidates();
                     assert!(candidates.len() >= 2, "{part}: {name} accepts {candidates:?} of its candidates; add some");
                 }
-                Some(Tuning::Semantic(why)) => assert!(!why.is_empty() && spec.candidates().is_empty(), "{part}: {name}"),
-                None => panic!("{part}: option {name} has no entry in systems/src/tuning.rs; list candidates or say why not"),
+                Some(Tuning::Semantic(why)) => {
+                    assert!(!why.is_empty() && spec.candidates().is_empty(), "{part}: {name}")
+                }
+                None => panic!(
+                    "{part}: option {name} has no entry in systems/src/tuning.rs; list candidates or say why not"
+                ),
             }
         }
     }

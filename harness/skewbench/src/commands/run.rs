@@ -64,7 +64,11 @@ impl Study {
         eprintln!("stages of tuning: {}", folder.display());
         let tune_one = |e: &Expanded| {
             let folder = folder.join(e.found.id.replace(['/', '\\'], "-"));
-            if wants_tuning(&e.found.experiment) { tune(&e.found, &self.scale, &folder, options) } else { Ok(e.found.clone()) }
+            if wants_tuning(&e.found.experiment) {
+                tune(&e.found, &self.scale, &folder, options)
+            } else {
+                Ok(e.found.clone())
+            }
         };
         let found = self.experiments.iter().map(tune_one).collect::<Result<Vec<_>, _>>()?;
         Self::new(found, self.scale, &self.changes)

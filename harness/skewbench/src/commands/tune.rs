@@ -29,7 +29,8 @@ pub fn run(args: &TuneArgs) -> Result<(), Failure> {
     changes.extend(number(key, args.configurations));
     let found = find(&args.experiment, &changes)?;
     if !found.experiment.tuned.is_empty() {
-        let what = "holds results of tuning already; remove its [[tuned]] tables, or run it as it is with skewbench run";
+        let what =
+            "holds results of tuning already; remove its [[tuned]] tables, or run it as it is with skewbench run";
         return Err(Failure::config(format!("{}: {what}", args.experiment)));
     }
     let scale = Scale {

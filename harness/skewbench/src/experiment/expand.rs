@@ -338,7 +338,9 @@ impl Expanded {
         let tuned = self.tuned(workload, system).map(|t| t.options.clone());
         if let Some(tuned) = &tuned {
             let specs = registry::describe(system).map(|d| d.options).unwrap_or_default();
-            for spec in specs.iter().filter(|s| tuned.contains_key(s.name) || s.alias.is_some_and(|a| tuned.contains_key(a))) {
+            for spec in
+                specs.iter().filter(|s| tuned.contains_key(s.name) || s.alias.is_some_and(|a| tuned.contains_key(a)))
+            {
                 options.remove(spec.name);
                 spec.alias.map(|alias| options.remove(alias));
             }

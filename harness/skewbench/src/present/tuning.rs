@@ -43,7 +43,8 @@ impl TuningResult<'_> {
     /// The change in words.
     pub fn changes(&self) -> String {
         let word = |v: &Json| v.as_str().map_or_else(|| v.to_string(), str::to_owned);
-        let list: Vec<String> = self.changed.iter().map(|(n, a, b)| format!("{n} {} -> {}", word(a), word(b))).collect();
+        let list: Vec<String> =
+            self.changed.iter().map(|(n, a, b)| format!("{n} {} -> {}", word(a), word(b))).collect();
         if list.is_empty() { "nothing".into() } else { list.join(", ") }
     }
 

@@ -51,7 +51,8 @@ fn every_instruction_is_a_slice_with_its_work() {
     let total = |pass: Pass, category: &str, arg: &str| -> u64 {
         let word = if pass == Pass::Forward { "forward" } else { "backward" };
         let all = slices(&trace);
-        let mine = all.iter().filter(|s| s["cat"] == category && s["name"].as_str().is_some_and(|n| n.starts_with(word)));
+        let mine =
+            all.iter().filter(|s| s["cat"] == category && s["name"].as_str().is_some_and(|n| n.starts_with(word)));
         mine.map(|s| s["args"][arg].as_u64().unwrap_or(0)).sum()
     };
     for pass in [Pass::Forward, Pass::Backward] {
