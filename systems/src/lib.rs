@@ -6,5 +6,7 @@ mod options;
 pub mod placements;
 pub mod planners;
 pub mod registry;
+mod tuning;
 
 pub use options::{Accepts, DefaultValue, OptionSpec, Options};
+pub use tuning::Tuning;

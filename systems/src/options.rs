@@ -64,7 +64,7 @@ pub enum Accepts {
 }
 
 impl Accepts {
-    fn takes(&self, value: &Value) -> bool {
+    pub(crate) fn takes(&self, value: &Value) -> bool {
         match *self {
             Self::Flag => value.is_boolean(),
             Self::Integer { min, max } => value.as_u64().is_some_and(|v| (min..=max).contains(&v)),

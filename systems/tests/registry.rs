@@ -1,6 +1,7 @@
 //! Names, options and capabilities.
 
 use serde_json::{Map, Value, json};
+use skewbench_systems::Tuning;
 use skewbench_systems::registry::{Capability, PLACEMENTS, PLANNERS, describe, system, systems, systems_with};
 
 fn options(value: Value) -> Map<String, Value> {
@@ -110,4 +111,28 @@ fn systems_are_selected_by_capability() {
     let message = "moves-atention".parse::<Capability>().unwrap_err().to_string();
     assert!(message.contains("did you mean moves-attention?"), "{message}");
     assert!(system("ulysses+sorted", &Map::new()).unwrap().has(Capability::ChangesPlacement));
+}
+
+#[test]
+fn every_option_is_tuned_or_said_to_be_semantic() {
+    let placements = PLACEMENTS.iter().map(|p| (p.name, p.options));
+    for (part, specs) in placements.chain(PLANNERS.iter().map(|p| (p.name, p.options))) {
+        for spec in specs {
+            let name = spec.name;
+            match spec.tuning() {
+                Some(Tuning::Try(_)) => {
+                    let candidates = spec.candidates();
+                    assert!(candidates.len() >= 2, "{part}: {name} accepts {candidates:?} of its candidates; add some");
+                }
+                Some(Tuning::Semantic(why)) => {
+                    assert!(!why.is_empty() && spec.candidates().is_empty(), "{part}: {name}")
+                }
+                None => panic!(
+                    "{part}: option {name} has no entry in systems/src/tuning.rs; list candidates or say why not"
+                ),
+            }
+        }
+    }
+    let pool = describe("ulysses").unwrap().options[0];
+    assert_eq!((pool.name, pool.candidates().len()), ("pool", 5));
 }

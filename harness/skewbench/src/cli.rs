@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::commands;
+use crate::experiment::Objective;
 use crate::failure::{Exit, Failure};
 
 const AFTER_HELP: &str = "\
@@ -60,6 +61,12 @@ enum Command {
         skewbench run --list"
     )]
     Run(RunArgs),
+    /// Tune the options of an experiment's systems, all alike, and compare on other steps than it tuned on
+    #[command(
+        after_long_help = "Examples:\n  skewbench tune mine.toml\n  skewbench tune paper/fig13 --system libra --system ulysses+lpt --set steps=20 --out tuned\n  \
+        skewbench tune mine.toml --objective max --set tune.keep='[\"pool\"]'"
+    )]
+    Tune(TuneArgs),
     /// Compare two runs on the batches that both have
     Compare(CompareArgs),
     /// Render runs again, or several together
@@ -162,6 +169,35 @@ pub struct RunArgs {
     #[arg(long)]
     pub requeue: bool,
     /// What the run shares with `reproduce`
+    #[command(flatten)]
+    pub common: CommonRunArgs,
+}
+
+/// Arguments of `tune`.
+#[derive(Clone, Debug, Args)]
+pub struct TuneArgs {
+    /// Experiment id, figure or TOML file
+    #[arg(value_name = "EXPERIMENT")]
+    pub experiment: String,
+    /// Only this system, by name or pair (repeatable)
+    #[arg(long = "system", short = 's', value_name = "NAME")]
+    pub systems: Vec<String>,
+    /// What is made small [default: the experiment's, else mean]
+    #[arg(long, value_enum)]
+    pub objective: Option<Objective>,
+    /// Configurations that are tried for each system and workload [default: the experiment's, else 40]
+    #[arg(long, value_name = "N")]
+    pub configurations: Option<u32>,
+    /// Change a key of the experiment (repeatable), for example tune.steps=8 or layout.dp=8
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub changes: Vec<String>,
+    /// Smoke scale
+    #[arg(long)]
+    pub quick: bool,
+    /// Try failed cells again
+    #[arg(long)]
+    pub requeue: bool,
+    /// What the run shares with `run`
     #[command(flatten)]
     pub common: CommonRunArgs,
 }
@@ -398,6 +434,7 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Reproduce(args) => commands::reproduce::run(&args),
         Command::Run(args) => commands::run::run(&args),
+        Command::Tune(args) => commands::tune::run(&args),
         Command::Compare(args) => commands::compare::run(&args),
         Command::Report(args) => commands::report::run(&args),
         Command::Plan(args) => commands::plan::run(&args),

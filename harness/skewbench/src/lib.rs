@@ -9,3 +9,5 @@ pub mod metrics;
 pub mod present;
 pub mod progress;
 pub mod scheduler;
+pub mod trace;
+pub mod tuner;

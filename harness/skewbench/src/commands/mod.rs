@@ -11,6 +11,7 @@ pub mod results;
 pub mod run;
 pub mod shell;
 pub mod systems;
+pub mod tune;
 mod validate;
 pub mod verify;
 pub mod workload;

@@ -5,13 +5,14 @@ use skewbench_exec::InstrKind;
 use skewbench_external::Catalogue;
 use skewbench_plan::check::Limits;
 use skewbench_plan::{Domain, Layout, PackedSequence, Pass, PlaceContext, Step};
-use skewbench_sim::{Machine, PassTimes, Runs, TraceEvent, simulate};
+use skewbench_sim::{Machine, PassTimes, Runs, simulate};
 
 use super::output;
 use crate::cells::{Clock, Prepared, Resources, domains, prepare, step_seed};
 use crate::cli::{Format, PlanArgs, PlanFormat};
 use crate::experiment::WorkloadFile;
 use crate::failure::Failure;
+use crate::trace::{TraceOptions, of_times, write_trace};
 
 /// Shows the plan of one wave: by rank, whole, or as a trace of its simulation.
 ///
@@ -74,7 +75,10 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
     let runs = Runs { trace: args.format == PlanFormat::Perfetto, ..Runs::default() };
     let times = simulate(&made.program, &on, runs).map_err(Failure::internal)?;
     match args.format {
-        PlanFormat::Perfetto => output::line(trace(&made, &times.forward, &times.backward)),
+        PlanFormat::Perfetto => {
+            let options = TraceOptions::new(format!("simulated, profile {}", args.profile));
+            output::line(write_trace(&made.plan, &made.program, &of_times(&times), &options))
+        }
         _ => table(&made, &times.forward, &times.backward),
     }
 }
@@ -154,61 +158,4 @@ fn table(made: &Prepared, forward: &PassTimes, backward: &PassTimes) -> Result<(
         forward.wave_ps as f64 * 1e-9,
         backward.wave_ps as f64 * 1e-9
     ))
-}
-
-/// A trace in Chrome's JSON format: a process a rank, a thread a stream; the backward follows the forward.
-fn trace(made: &Prepared, forward: &PassTimes, backward: &PassTimes) -> Value {
-    let mut events = Vec::new();
-    for rank in 0..made.plan.ranks {
-        events.push(
-            json!({ "ph": "M", "name": "process_name", "pid": rank, "args": { "name": format!("rank {rank}") } }),
-        );
-        let streams = made.program.forward.ranks[rank as usize].streams.len();
-        for stream in 0..streams.max(made.program.backward.ranks[rank as usize].streams.len()) {
-            let name = if stream == 0 { "compute".to_owned() } else { format!("transfer {stream}") };
-            events.push(
-                json!({ "ph": "M", "name": "thread_name", "pid": rank, "tid": stream, "args": { "name": name } }),
-            );
-        }
-    }
-    for (pass, times, start) in [("forward", forward, 0), ("backward", backward, forward.wave_ps)] {
-        let program = if pass == "forward" { &made.program.forward } else { &made.program.backward };
-        events.extend(times.trace.iter().map(|event| slice(pass, program, event, start)));
-    }
-    json!({ "displayTimeUnit": "ms", "traceEvents": events })
-}
-
-fn slice(pass: &str, program: &skewbench_exec::PassProgram, event: &TraceEvent, start: u64) -> Value {
-    let us = |ps: u64| ps as f64 * 1e-6;
-    let (name, args) = match event.what {
-        InstrKind::Launch { tiles, mask, q_heads, .. } => {
-            let views = &program.tiles[tiles.range()];
-            let rows: u64 = views.iter().map(|t| u64::from(t.q_rows)).sum();
-            let name = format!("{pass} attention, {} tiles, heads {}..{}", views.len(), q_heads.start, q_heads.end);
-            (name, json!({ "mask": format!("{mask:?}"), "rows": rows, "tiles": views.len() }))
-        }
-        InstrKind::Transfer { call } => {
-            let parts = &program.calls[call as usize].parts;
-            let names: Vec<&str> = parts.iter().flat_map(|p| p.tensors.iter().map(|t| t.name())).collect();
-            let received: u64 = parts
-                .iter()
-                .map(|p| {
-                    program.routes[p.routes as usize].rows[event.rank as usize].received.saturating_mul(p.row_bytes)
-                })
-                .fold(0, u64::saturating_add);
-            (format!("{pass} call {call}: {}", names.join(" ")), json!({ "received_bytes": received }))
-        }
-        InstrKind::Pack { bytes, .. } => (format!("{pass} pack"), json!({ "bytes": bytes })),
-        InstrKind::Merge { bytes, .. } => (format!("{pass} merge"), json!({ "bytes": bytes })),
-        InstrKind::MergeLocal { bytes } => (format!("{pass} merge own"), json!({ "bytes": bytes })),
-        InstrKind::Settle { added, rounded } => {
-            (format!("{pass} settle"), json!({ "added_bytes": added, "rounded_bytes": rounded }))
-        }
-        InstrKind::Cast { bytes } => (format!("{pass} cast"), json!({ "bytes": bytes })),
-        InstrKind::Linear { tokens } => (format!("{pass} linear"), json!({ "tokens": tokens })),
-    };
-    json!({
-        "ph": "X", "name": name, "pid": event.rank, "tid": event.stream, "args": args,
-        "ts": us(start + event.start_ps), "dur": us(event.end_ps - event.start_ps),
-    })
 }

@@ -12,7 +12,8 @@ use crate::cli::{CommonRunArgs, RunArgs};
 use crate::experiment::{Expanded, Found, Scale, expand, experiments, find};
 use crate::failure::{Exit, Failure};
 use crate::present::{NOT_COMPUTED, print_summary, write_summary};
-use crate::scheduler::{Options, execute, inputs};
+use crate::scheduler::{Options, Outcome, execute, inputs};
+use crate::tuner::{tune, wants_tuning};
 
 const REFERENCE: &str = include_str!("../../../../results/reference/paper.toml");
 
@@ -31,6 +32,8 @@ pub fn reference() -> Result<Reference, Failure> {
 pub struct Study {
     experiments: Vec<Expanded>,
     resources: Resources,
+    scale: Scale,
+    changes: Vec<String>,
 }
 
 impl Study {
@@ -49,7 +52,26 @@ impl Study {
             }
         }
         validate_together(&experiments)?;
-        Ok(Self { experiments, resources })
+        Ok(Self { experiments, resources, scale, changes: changes.to_vec() })
+    }
+
+    /// The study with tuned options where its experiments ask for them. Stages of tuning are stored beside the folder of the study.
+    fn tuned(self, out: &Path, options: &Options) -> Result<Self, Failure> {
+        if !self.experiments.iter().any(|e| wants_tuning(&e.found.experiment)) {
+            return Ok(self);
+        }
+        let folder = tuning_folder(out);
+        eprintln!("stages of tuning: {}", folder.display());
+        let tune_one = |e: &Expanded| {
+            let folder = folder.join(e.found.id.replace(['/', '\\'], "-"));
+            if wants_tuning(&e.found.experiment) {
+                tune(&e.found, &self.scale, &folder, options)
+            } else {
+                Ok(e.found.clone())
+            }
+        };
+        let found = self.experiments.iter().map(tune_one).collect::<Result<Vec<_>, _>>()?;
+        Self::new(found, self.scale, &self.changes)
     }
 
     /// A folder name that tells the study from others.
@@ -99,11 +121,46 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     finish(study, &args.common, &out, args.requeue)
 }
 
+/// Folder of the stages of tuning, beside that of the study.
+fn tuning_folder(out: &Path) -> PathBuf {
+    let name = out.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_else(|| "run".into());
+    out.with_file_name(format!("{name}-tuning"))
+}
+
+/// What running a study left.
+pub struct Done {
+    /// Its runs.
+    pub folders: Vec<PathBuf>,
+    /// What became of the cells.
+    pub outcome: Outcome,
+    /// Rows of its summary.
+    pub rows: Vec<SummaryRow>,
+    /// Its report.
+    pub page: PathBuf,
+}
+
 /// Runs a study into a folder, renders it and prints its summary.
 ///
 /// # Errors
 /// What keeps the folder from being used or the report from being written, and failed cells (exit 21).
 pub fn finish(study: Study, common: &CommonRunArgs, out: &Path, requeue: bool) -> Result<(), Failure> {
+    let Done { outcome, rows, page, .. } = carry_out(study, common, out, requeue)?;
+    print_summary(&rows, common.format)?;
+    eprintln!("{} cells computed, {} reused, {} failed", outcome.computed, outcome.reused, outcome.failed);
+    eprintln!("report: {}", page.display());
+    if outcome.failed > 0 {
+        let what =
+            "some cells failed; the report and summary.json say which and why, --requeue of run tries them again";
+        return judge(&rows).and(Err(Failure::new(Exit::Cells, what)));
+    }
+    judge(&rows)
+}
+
+/// Tunes a study where it asks for that, runs it into a folder and renders it.
+///
+/// # Errors
+/// What keeps the folder from being used or the report from being written; a cell that fails is no error.
+pub fn carry_out(study: Study, common: &CommonRunArgs, out: &Path, requeue: bool) -> Result<Done, Failure> {
     reproduce::require_backend(common.backend)?;
     if let Some(threads) = common.threads {
         if !(1..=MOST_THREADS).contains(&threads) {
@@ -120,6 +177,7 @@ pub fn finish(study: Study, common: &CommonRunArgs, out: &Path, requeue: bool) -
     }
     let command = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let options = Options { force: common.force, requeue, command };
+    let study = study.tuned(out, &options)?;
     let folders: Vec<PathBuf> = study.experiments.iter().map(|e| run_folder(out, &e.found.id)).collect();
     let planned: Vec<_> = study.experiments.iter().map(|e| inputs(e, &study.resources, &options)).collect();
     claim(out, &folders.iter().cloned().zip(planned).collect::<Vec<_>>(), common.force)?;
@@ -128,15 +186,7 @@ pub fn finish(study: Study, common: &CommonRunArgs, out: &Path, requeue: bool) -
     drop(study);
     let (rows, page) = report::render_folders(&folders, common.templates.as_deref(), out)?;
     write_summary(&rows, &out.join("summary.json"))?;
-    print_summary(&rows, common.format)?;
-    eprintln!("{} cells computed, {} reused, {} failed", outcome.computed, outcome.reused, outcome.failed);
-    eprintln!("report: {}", page.display());
-    if outcome.failed > 0 {
-        let what =
-            "some cells failed; the report and summary.json say which and why, --requeue of run tries them again";
-        return judge(&rows).and(Err(Failure::new(Exit::Cells, what)));
-    }
-    judge(&rows)
+    Ok(Done { folders, outcome, rows, page })
 }
 
 /// How a command ends that shows these rows.

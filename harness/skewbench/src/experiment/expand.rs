@@ -10,7 +10,7 @@ use skewbench_systems::placements::Grouping;
 use skewbench_systems::registry;
 
 use super::file::Kind;
-use super::{Found, Metric, WorkloadFile};
+use super::{Found, Metric, TunedFile, WorkloadFile};
 use crate::cells::{BalanceCell, CellSpec, KernelsCell, MachineKey, Resources, WavesCell, WorkloadKey};
 use crate::failure::{Failure, nearest};
 
@@ -70,6 +70,8 @@ pub struct Expanded {
     pub cells: Vec<CellSpec>,
     /// Where cells of waves stand, beside their position in `cells`.
     pub places: Vec<(At, usize)>,
+    /// Places whose options tuning chose, beside the position in `cells` of the same place with the options that it started from.
+    pub untuned: Vec<(At, usize)>,
     /// How the run changes the experiment.
     pub scale: Scale,
     /// What names of systems mean.
@@ -97,6 +99,7 @@ pub fn expand(found: &Found, scale: &Scale, resources: &mut Resources) -> Result
         seed,
         cells: Vec::new(),
         places: Vec::new(),
+        untuned: Vec::new(),
         scale: scale.clone(),
         catalogue: resources.catalogue().clone(),
     };
@@ -123,6 +126,9 @@ pub fn expand(found: &Found, scale: &Scale, resources: &mut Resources) -> Result
         }
         Kind::Balance => expanded.balance_cells()?,
         Kind::Waves => expanded.waves_cells(resources)?,
+    }
+    if e.systems.tuned && e.kind != Kind::Waves {
+        return Err(expanded.at_key("systems", "only kind waves has options to tune; remove `tuned`"));
     }
     Ok(expanded)
 }
@@ -208,6 +214,7 @@ impl Expanded {
     fn waves_cells(&mut self, resources: &mut Resources) -> Result<(), Failure> {
         let e = self.found.experiment.clone();
         self.systems = self.resolve_systems()?;
+        self.check_tuning()?;
         let sweep = |list: &[u32], one: u32| if list.is_empty() { vec![one] } else { list.to_vec() };
         let dps = sweep(&e.sweep.dp, e.layout.dp);
         let relative =
@@ -306,9 +313,89 @@ impl Expanded {
         Ok(names)
     }
 
-    fn add(&mut self, workload: usize, system: &str, dp: u32, cp: u32, pool: Option<u32>) -> Result<(), Failure> {
+    /// Refuses tuning that could not run, or would be reported on its own steps.
+    fn check_tuning(&self) -> Result<(), Failure> {
         let e = &self.found.experiment;
-        let mut options: Map<String, Value> = e.options.get(system).cloned().unwrap_or_default();
+        for entry in &e.tuned {
+            registry::system(&entry.system, &entry.options).map_err(|error| self.at_key("tuned", error))?;
+        }
+        if !e.systems.tuned {
+            return Ok(());
+        }
+        let tune = &e.tune;
+        if [tune.configurations, tune.steps, tune.quick_configurations, tune.quick_steps].contains(&0) {
+            return Err(self.at_key("tune", "0 configurations or steps; give at least 1 of each"));
+        }
+        if tune.seed == self.seed {
+            let what = format!("seed {} is that of the reported steps; tune on another", tune.seed);
+            return Err(self.at_key("tune", what));
+        }
+        let known = self.systems.iter().filter_map(|s| registry::describe(s).ok()).flat_map(|d| d.options);
+        let known: Vec<&str> = known.flat_map(|o| std::iter::once(o.name).chain(o.alias)).collect();
+        match tune.keep.iter().find(|k| !known.contains(&k.as_str())) {
+            Some(other) => {
+                let hint = nearest(other, known.iter().copied());
+                Err(self.at_key("tune", format!("keep: no system has an option {other}{hint}")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// What tuning chose for a system on a workload.
+    pub fn tuned(&self, workload: usize, system: &str) -> Option<&TunedFile> {
+        let key = &self.workloads.get(workload)?.0;
+        self.found.experiment.tuned.iter().find(|t| {
+            t.system == system
+                && (&t.dataset, t.window_tokens, &t.packing) == (&key.name, key.window_tokens, &key.packing)
+        })
+    }
+
+    fn add(&mut self, workload: usize, system: &str, dp: u32, cp: u32, pool: Option<u32>) -> Result<(), Failure> {
+        let mut options = self.found.experiment.options.get(system).cloned().unwrap_or_default();
+        let untuned = options.clone();
+        let tuned = self.tuned(workload, system).map(|t| t.options.clone());
+        if let Some(tuned) = &tuned {
+            let specs = registry::describe(system).map(|d| d.options).unwrap_or_default();
+            for spec in
+                specs.iter().filter(|s| tuned.contains_key(s.name) || s.alias.is_some_and(|a| tuned.contains_key(a)))
+            {
+                options.remove(spec.name);
+                spec.alias.map(|alias| options.remove(alias));
+            }
+            options.extend(tuned.clone());
+        }
+        let (at, cell) = self.place(workload, system, dp, cp, pool, options)?;
+        if self.places.iter().any(|(other, _)| *other == at) {
+            return Ok(());
+        }
+        let slot = self.slot(cell);
+        self.places.push((at.clone(), slot));
+        if tuned.is_some() {
+            let (_, cell) = self.place(workload, system, dp, cp, pool, untuned)?;
+            let slot = self.slot(cell);
+            self.untuned.push((at, slot));
+        }
+        Ok(())
+    }
+
+    /// Position of a cell among the cells, once it is there.
+    fn slot(&mut self, cell: CellSpec) -> usize {
+        self.cells.iter().position(|c| *c == cell).unwrap_or_else(|| {
+            self.cells.push(cell);
+            self.cells.len() - 1
+        })
+    }
+
+    fn place(
+        &self,
+        workload: usize,
+        system: &str,
+        dp: u32,
+        cp: u32,
+        pool: Option<u32>,
+        mut options: Map<String, Value>,
+    ) -> Result<(At, CellSpec), Failure> {
+        let e = &self.found.experiment;
         if let Some(pool) = pool {
             options.insert("pool".into(), pool.into());
         }
@@ -346,9 +433,6 @@ impl Expanded {
         let shape = AttentionShape { q_heads, kv_heads, head_dim };
         let machine = self.machine.clone().ok_or_else(|| Failure::internal("an experiment without a machine"))?;
         let at = At { workload, system: system.to_owned(), dp, cp, pool: built.pool() };
-        if self.places.iter().any(|(other, _)| *other == at) {
-            return Ok(());
-        }
         let cell = CellSpec::Waves(WavesCell {
             workload: key,
             gbs: e.gbs,
@@ -365,12 +449,7 @@ impl Expanded {
             band: e.bandwidth_band && dp == e.layout.dp,
             transfers_alone: e.plot.metrics.contains(&Metric::HiddenShare) || e.bandwidth_band && dp == e.layout.dp,
         });
-        let slot = self.cells.iter().position(|c| *c == cell).unwrap_or_else(|| {
-            self.cells.push(cell);
-            self.cells.len() - 1
-        });
-        self.places.push((at, slot));
-        Ok(())
+        Ok((at, cell))
     }
 
     /// Label of a workload; one that stands in the experiment several times is told apart by window and packing.

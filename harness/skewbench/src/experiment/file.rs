@@ -5,6 +5,8 @@ use serde_json::{Map, Value};
 use skewbench_sim::Overrides;
 use skewbench_sim::step_model::{LinearMode, Recompute, Sharding, Wait};
 
+use super::{TuneFile, TunedFile};
+
 /// What an experiment computes in each cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -84,6 +86,12 @@ pub struct Experiment {
     /// Linear work around the attention.
     #[serde(default)]
     pub step_model: StepModelFile,
+    /// How systems are tuned, where `systems.tuned` asks for it.
+    #[serde(default)]
+    pub tune: TuneFile,
+    /// Options that tuning chose.
+    #[serde(default)]
+    pub tuned: Vec<TunedFile>,
     /// What is drawn.
     pub plot: Plot,
 }
@@ -135,6 +143,9 @@ pub struct SystemsFile {
     /// All named systems that have these capabilities.
     #[serde(default)]
     pub with: Vec<String>,
+    /// Tune the options of all of them before the run.
+    #[serde(default)]
+    pub tuned: bool,
 }
 
 /// Degrees of the layout.

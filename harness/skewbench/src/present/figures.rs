@@ -5,7 +5,7 @@ use skewbench_store::stats::quantile;
 use skewbench_store::{Reference, ReferenceEntry};
 
 use super::summary::metric_name;
-use super::{Loaded, Value, linear_name};
+use super::{Loaded, Value, linear_name, tuning_results};
 use crate::cells::Resources;
 use crate::experiment::{Axis, Metric};
 
@@ -33,7 +33,7 @@ pub fn figure(loaded: &Loaded, resources: &Resources, values: &[Value], referenc
         kind,
         panels,
         caption: caption(loaded, values),
-        notes: e.differs.clone(),
+        notes: e.differs.iter().cloned().chain(tuning_results(loaded).iter().map(|r| r.sentence())).collect(),
         table: table(values, reference, &e.figure),
         parquet: None,
     }

@@ -86,6 +86,14 @@ impl Loaded {
         }
     }
 
+    /// Samples of a cell of waves, or why there are none.
+    pub(super) fn cell_view(&self, cell: &CellSpec) -> Result<&WavesView, String> {
+        match self.views.get(Expanded::id(cell).as_str()) {
+            Some(view) => Ok(view),
+            None => self.table(WAVES_TABLE, cell).and_then(|_| Err("the cell has no samples".into())),
+        }
+    }
+
     /// Samples of the cell at a place.
     ///
     /// # Errors

@@ -5,12 +5,14 @@ mod loaded;
 mod site;
 mod summary;
 mod training;
+mod tuning;
 mod values;
 mod waves;
 
 pub use figures::figure;
 pub use loaded::Loaded;
 pub use site::{Rendering, render};
-pub use summary::{print_summary, quote, summary_rows, write_summary};
+pub use summary::{print_summary, quote, summary_rows, write_summary, write_text};
 pub use training::step_times;
+pub use tuning::{TuningResult, tuning_results};
 pub use values::{NO_TRANSFERS, NOT_COMPUTED, Value, evaluate, linear_name};

@@ -89,11 +89,19 @@ fn is_fitted_point(loaded: &Loaded, value: &Value) -> bool {
 /// # Errors
 /// When the file cannot be written.
 pub fn write_summary(rows: &[SummaryRow], path: &Path) -> Result<(), Failure> {
-    let fail = |e: &dyn std::fmt::Display| Failure::config(format!("write {}: {e}", path.display()));
     let text = serde_json::to_string_pretty(rows).map_err(Failure::internal)?;
+    write_text(&format!("{text}\n"), path)
+}
+
+/// Writes a text as a whole or not at all.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write_text(text: &str, path: &Path) -> Result<(), Failure> {
+    let fail = |e: &dyn std::fmt::Display| Failure::config(format!("write {}: {e}", path.display()));
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
     let mut file = tempfile::NamedTempFile::new_in(folder).map_err(|e| fail(&e))?;
-    file.write_all(text.as_bytes()).and_then(|()| file.write_all(b"\n")).map_err(|e| fail(&e))?;
+    file.write_all(text.as_bytes()).map_err(|e| fail(&e))?;
     file.as_file().sync_all().map_err(|e| fail(&e))?;
     file.persist(path).map_err(|e| fail(&e.error))?;
     Ok(())

@@ -9,6 +9,7 @@ fn help_of_every_command() {
         "",
         "reproduce",
         "run",
+        "tune",
         "compare",
         "report",
         "plan",

@@ -14,4 +14,5 @@ mod plans;
 mod runs;
 mod statistics;
 mod stored;
+mod tuning;
 mod workloads;

@@ -1,6 +1,6 @@
 //! `plan`: tables, plans that the checker accepts, and traces.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use skewbench_plan::check::{Limits, check_facts};
@@ -29,19 +29,63 @@ fn plans_are_accepted_by_the_checker_and_survive_json() {
 }
 
 #[test]
-fn traces_have_a_process_a_rank() {
+fn traces_are_chrome_traces() {
     let lab = Lab::new();
     for system in systems(&lab) {
         let trace = lab.run(&format!("plan --system {system} {SMALL} --format perfetto")).json();
-        let events = trace["traceEvents"].as_array().unwrap();
-        let of = |phase: &str| events.iter().filter(|e| e["ph"] == phase).collect::<Vec<_>>();
-        let pids = |events: &[&Value]| events.iter().map(|e| e["pid"].as_u64().unwrap()).collect::<BTreeSet<_>>();
-        let named: Vec<&Value> = of("M").into_iter().filter(|e| e["name"] == "process_name").collect();
-        let pool = lab.run(&format!("plan --system {system} {SMALL} --format json")).json()["ranks"].as_u64().unwrap();
-        assert_eq!(pids(&named), (0..pool).collect(), "{system}");
-        assert!(pids(&of("X")).is_subset(&pids(&named)), "{system}");
-        for slice in of("X") {
-            assert!(slice["ts"].as_f64().unwrap() >= 0.0 && slice["dur"].as_f64().unwrap() >= 0.0, "{slice}");
+        let ranks = lab.run(&format!("plan --system {system} {SMALL} --format json")).json()["ranks"].as_u64().unwrap();
+        assert_eq!(trace["otherData"]["clock"], "simulated, profile h200", "{system}");
+        assert_eq!(trace["otherData"]["slices_left_out"], 0, "{system}");
+        check_trace(&system, trace["traceEvents"].as_array().unwrap(), ranks);
+    }
+}
+
+/// What the trace event format asks for, and what makes a trace readable: a named process a rank, a named track a stream, slices of
+/// a track one after another, and arrows that begin and end inside slices.
+fn check_trace(system: &str, events: &[Value], ranks: u64) {
+    let track = |e: &Value| (e["pid"].as_u64().unwrap(), e["tid"].as_u64().unwrap());
+    // Nanoseconds: the format counts microseconds and viewers keep three decimals.
+    let ns = |e: &Value, key: &str| {
+        let value = e[key].as_f64().unwrap() * 1e3;
+        assert!((value - value.round()).abs() < 1e-3 && value >= 0.0, "{system}: {e}");
+        value.round() as u64
+    };
+    let (mut processes, mut tracks) = (BTreeSet::new(), BTreeSet::new());
+    let mut slices: BTreeMap<(u64, u64), Vec<(u64, u64)>> = BTreeMap::new();
+    let mut arrows: BTreeMap<u64, Vec<(String, (u64, u64), u64)>> = BTreeMap::new();
+    let mut last = 0;
+    for e in events {
+        assert!(!e["name"].as_str().unwrap().is_empty(), "{system}: {e}");
+        match e["ph"].as_str().unwrap() {
+            "M" => match e["name"].as_str().unwrap() {
+                "process_name" => assert!(e["args"]["name"].is_string() && processes.insert(track(e).0)),
+                "thread_name" => assert!(e["args"]["name"].is_string() && tracks.insert(track(e))),
+                name => assert!(name.ends_with("_sort_index") && e["args"]["sort_index"].is_u64(), "{system}: {e}"),
+            },
+            "X" => {
+                assert!(e["args"].is_object() && e["cat"].is_string() && ns(e, "ts") >= last, "{system}: {e}");
+                last = ns(e, "ts");
+                slices.entry(track(e)).or_default().push((last, last + ns(e, "dur")));
+            }
+            phase @ ("s" | "f") => {
+                assert_eq!(e["bp"].as_str(), (phase == "f").then_some("e"), "{system}: {e}");
+                let arrow = (phase.to_owned(), track(e), ns(e, "ts"));
+                arrows.entry(e["id"].as_u64().unwrap()).or_default().push(arrow);
+            }
+            other => panic!("{system}: phase {other}"),
+        }
+    }
+    assert_eq!(processes, (0..ranks).collect(), "{system}");
+    for (track, slices) in &slices {
+        assert!(tracks.contains(track), "{system}: {track:?} has no name");
+        assert!(slices.windows(2).all(|w| w[0].1 <= w[1].0), "{system}: slices of {track:?} overlap");
+    }
+    assert!(!arrows.is_empty(), "{system}: no transfer");
+    for ends in arrows.values() {
+        let [(start, from, at), (end, to, then)] = ends.as_slice() else { panic!("{system}: {ends:?}") };
+        assert!(start == "s" && end == "f" && from.0 != to.0 && at <= then, "{system}: {ends:?}");
+        for (track, time) in [(from, at), (to, then)] {
+            assert!(slices[track].iter().any(|(a, b)| a <= time && time < b), "{system}: {ends:?}");
         }
     }
 }
