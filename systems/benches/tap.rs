@@ -1,6 +1,7 @@
 //! TAP plans of pools that look like `paper-1m`: prints time, balance and size, then times with Criterion.
 //!
-//! Reference: a plan of 8 x 16 ranks at B = 8192 within 5 ms, 4,096 ranks within 1 s.
+//! Reference: a plan of 8 x 16 ranks at B = 8192 within 5 ms, 4,096 ranks planned and checked within 1 s; facts and check
+//! together at most as long as the plan.
 
 mod windows;
 
@@ -10,7 +11,8 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, criterion_group, criterion_main};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use skewbench_plan::{AttentionShape, Domain, FlopsCost, PackedSequence, Pass, Plan, Planner};
+use skewbench_plan::check::{Limits, check_facts};
+use skewbench_plan::{AttentionShape, Domain, Facts, FlopsCost, PackedSequence, Pass, Plan, Planner};
 use skewbench_systems::planners::libra::{Libra, LibraOptions};
 use windows::windows;
 
@@ -88,9 +90,20 @@ fn tap(c: &mut Criterion) {
     let deep = windows(4 << 20, 8, &mut rng);
     report("8 x 512 ranks, 4M tokens", &libra, &deep, 512);
 
-    let mut group = c.benchmark_group("tap");
-    group.measurement_time(Duration::from_secs(2)).warm_up_time(Duration::from_millis(300)).sample_size(20);
-    group.bench_function("8x16 ranks, 1M, B=8192", |b| b.iter(|| plan(&libra, black_box(&pools[0]), 16)));
+    stages(c, "tap 8x16 ranks, 1M, B=8192", &libra, &pools[0], 20);
+    stages(c, "tap 256x16 ranks, 1M, B=8192", &libra, &wide, 10);
+    stages(c, "tap 1024x16 ranks, 1M, B=8192", &libra, &windows(1024, 1 << 20, &mut rng), 10);
+}
+
+/// Planning, and what checking the plan costs: its facts and both passes.
+fn stages(c: &mut Criterion, name: &str, libra: &Libra, pool: &[PackedSequence], samples: usize) {
+    let mut group = c.benchmark_group(name);
+    group.measurement_time(Duration::from_secs(2)).warm_up_time(Duration::from_millis(300)).sample_size(samples);
+    group.bench_function("plan", |b| b.iter(|| plan(libra, black_box(pool), 16)));
+    let made = plan(libra, pool, 16);
+    group.bench_function("facts", |b| b.iter(|| Facts::of(black_box(&made))));
+    let facts = Facts::of(&made).expect("planners make sound plans");
+    group.bench_function("check", |b| b.iter(|| check_facts(black_box(&made), &facts, &Limits::default())));
     group.finish();
 }
 

@@ -75,7 +75,7 @@ impl Groups {
 
     fn of(&self, rank: u32) -> &[u32] {
         let group = if self.ranks.is_empty() { Some(rank as usize) } else { self.ranks.binary_search(&rank).ok() };
-        group.and_then(|group| Some(self.start.get(group..group + 2)?)).map_or(&[], |s| self.slice(s))
+        group.and_then(|group| self.start.get(group..group + 2)).map_or(&[], |s| self.slice(s))
     }
 
     fn slice(&self, bounds: &[u32]) -> &[u32] {

@@ -35,7 +35,7 @@ pub(super) fn join(list: &mut Vec<Interval>) {
 /// True when one of the joined intervals holds all of `part`; looks first where it found the last one.
 pub(super) fn holds(joined: &[Interval], near: &mut usize, part: Interval) -> bool {
     let begins = |i: usize| joined.get(i).is_some_and(|have| have.0 <= part.0);
-    if !(begins(*near) && !begins(*near + 1)) {
+    if !begins(*near) || begins(*near + 1) {
         *near = joined.partition_point(|have| have.0 <= part.0).saturating_sub(1);
     }
     joined.get(*near).is_some_and(|have| have.0 <= part.0 && part.1 <= have.1)

@@ -248,7 +248,9 @@ impl Order {
             }
             let mut from = 0;
             while let Some(rank) = state.kernels.take(from) {
-                if self.advance(rank, usize::from(crate::COMPUTE), &mut state) {
+                let (of, compute) = (self.ranks[rank as usize], usize::from(crate::COMPUTE));
+                if of.streams > compute && !state.stands(of.stream + compute) && self.advance(rank, compute, &mut state)
+                {
                     state.queue.push_back(rank);
                 }
                 from = rank + 1;

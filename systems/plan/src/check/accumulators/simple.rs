@@ -250,7 +250,7 @@ impl Gain<'_> {
     /// Walks over the pieces that hold the rows; none when some rows are in no piece or leave too early.
     fn reach(&self, pieces: &mut [Piece], near: &mut usize, rows: Interval) -> Option<()> {
         let begins = |i: usize| pieces.get(i).is_some_and(|piece| piece.at.0 <= rows.0);
-        if !(begins(*near) && !begins(*near + 1)) {
+        if !begins(*near) || begins(*near + 1) {
             *near = pieces.partition_point(|piece| piece.at.0 <= rows.0).checked_sub(1)?;
         }
         let mut row = rows.0;
