@@ -19,6 +19,12 @@ pub enum Finding {
         /// Its message.
         what: String,
     },
+    /// The system broke down.
+    #[error("{what}")]
+    Failed {
+        /// How.
+        what: String,
+    },
     /// The same seed gave two results.
     #[error("{part}: the same seed gave two different results")]
     Unrepeatable {

@@ -1,6 +1,7 @@
-use serde_json::Map;
+use serde_json::{Map, Value};
 use skewbench_plan::SystemError;
-use skewbench_systems::registry::{self, RegistryError};
+use skewbench_systems::OptionSpec;
+use skewbench_systems::registry::{self, RegistryError, System};
 
 use crate::{Backend, Case, Ending, Finding, Subject, shrink, verify_case};
 
@@ -9,29 +10,64 @@ const SHRINKING: usize = 300;
 /// Optimizer steps of a case for placements that keep state, and for others.
 const STEPS: [u32; 2] = [5, 1];
 
-/// Draws the case of this number for a system of the registry, by name or pair.
-///
-/// # Errors
-/// When there is no such system.
-pub fn draw(system: &str, number: u64) -> Result<Case, RegistryError> {
-    let specs = registry::describe(system)?.options;
-    let stateless = !registry::system(system, &Map::new())?.placement().stateful();
+/// Where systems come from by name or pair.
+pub trait Systems {
+    /// Options of a system.
+    ///
+    /// # Errors
+    /// Why there is no such system.
+    fn options(&self, system: &str) -> Result<Vec<OptionSpec>, String>;
+
+    /// A system with options and a seed; the inner error when it refuses the options.
+    ///
+    /// # Errors
+    /// Why there is no such system.
+    fn build(
+        &self,
+        system: &str,
+        options: &Map<String, Value>,
+        seed: u64,
+    ) -> Result<Result<System, SystemError>, String>;
+}
+
+/// The systems that are built in.
+#[derive(Clone, Copy, Debug)]
+pub struct Registry;
+
+impl Systems for Registry {
+    fn options(&self, system: &str) -> Result<Vec<OptionSpec>, String> {
+        Ok(registry::describe(system).map_err(|e| e.to_string())?.options)
+    }
+
+    fn build(
+        &self,
+        system: &str,
+        options: &Map<String, Value>,
+        _seed: u64,
+    ) -> Result<Result<System, SystemError>, String> {
+        match registry::system(system, options) {
+            Ok(built) => Ok(Ok(built)),
+            Err(RegistryError::Value { source, .. }) => Ok(Err(source)),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+fn draw(systems: &dyn Systems, system: &str, number: u64) -> Result<Case, String> {
+    let specs = systems.options(system)?;
+    let built = systems.build(system, &Map::new(), number)?.map_err(|e| e.to_string())?;
+    let stateless = !built.placement().stateful();
     Ok(Case::draw(number, &specs, STEPS[usize::from(stateless)]))
 }
 
-/// Runs a case through a system of the registry.
-///
-/// # Errors
-/// When there is no such system or option.
-pub fn verify_named(system: &str, case: &Case, backend: Backend) -> Result<Ending, RegistryError> {
-    match registry::system(system, &case.options) {
+fn verify_named(systems: &dyn Systems, system: &str, case: &Case, backend: Backend) -> Result<Ending, String> {
+    Ok(match systems.build(system, &case.options, case.seed)? {
         Ok(built) => {
             let subject = Subject { placement: built.placement(), planner: built.planner(), pool: built.pool() };
-            Ok(verify_case(subject, case, backend))
+            verify_case(subject, case, backend)
         }
-        Err(RegistryError::Value { source, .. }) => Ok(Ending::Refused(source)),
-        Err(error) => Err(error),
-    }
+        Err(refused) => Ending::Refused(refused),
+    })
 }
 
 /// What came of the case of one number.
@@ -49,23 +85,29 @@ pub struct Outcome {
 ///
 /// # Errors
 /// When there is no such system.
-pub fn verify_number(system: &str, number: u64, backend: Backend) -> Result<Outcome, RegistryError> {
-    let mut case = draw(system, number)?;
-    let mut ending = verify_named(system, &case, backend)?;
+pub fn verify_number(systems: &dyn Systems, system: &str, number: u64, backend: Backend) -> Result<Outcome, String> {
+    let mut case = draw(systems, system, number)?;
+    let mut ending = verify_named(systems, system, &case, backend)?;
     let mut refused = None;
     if let Ending::Refused(why) = &ending
         && !case.options.is_empty()
     {
         refused = Some(why.clone());
         case.options.clear();
-        ending = verify_named(system, &case, backend)?;
+        ending = verify_named(systems, system, &case, backend)?;
     }
     Ok(Outcome { case, ending, refused })
 }
 
 /// The smallest case that can be found from a wrong one that is wrong too, with what is wrong in it.
-pub fn smallest_wrong(system: &str, case: &Case, finding: Finding, backend: Backend) -> (Case, Finding) {
-    let wrong = |case: &Case| match verify_named(system, case, backend) {
+pub fn smallest_wrong(
+    systems: &dyn Systems,
+    system: &str,
+    case: &Case,
+    finding: Finding,
+    backend: Backend,
+) -> (Case, Finding) {
+    let wrong = |case: &Case| match verify_named(systems, system, case, backend) {
         Ok(Ending::Wrong(finding)) => Some(finding),
         _ => None,
     };
@@ -74,17 +116,17 @@ pub fn smallest_wrong(system: &str, case: &Case, finding: Finding, backend: Back
     (smallest, finding)
 }
 
-/// What the case of this number ended with: `Ok(true)` when everything held, `Ok(false)` when the system refused it even with its default options.
+/// What the case of this number ended with for a built-in system: `Ok(true)` when everything held, `Ok(false)` when the system refused it even with its default options.
 ///
 /// # Errors
 /// What is wrong, with the smallest case found and how to run it again.
 pub fn conforms(system: &str, number: u64, backend: Backend) -> Result<bool, String> {
-    let Outcome { case, ending, .. } = verify_number(system, number, backend).map_err(|e| e.to_string())?;
+    let Outcome { case, ending, .. } = verify_number(&Registry, system, number, backend)?;
     match ending {
         Ending::Right(_) => Ok(true),
         Ending::Refused(_) => Ok(false),
         Ending::Wrong(finding) => {
-            let (smallest, finding) = smallest_wrong(system, &case, finding, backend);
+            let (smallest, finding) = smallest_wrong(&Registry, system, &case, finding, backend);
             let case = serde_json::to_string(&smallest).map_err(|e| e.to_string())?;
             Err(format!(
                 "{system}: {finding}\nsmallest case found: {case}\nagain: skewbench verify --system {system} --case {number}"

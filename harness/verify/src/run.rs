@@ -1,6 +1,8 @@
 use std::sync::{Arc, OnceLock};
 
-use skewbench_plan::{Domain, FlopsCost, PackedSequence, PlaceContext, PlacedStep, Placement, Planner, Scope};
+use skewbench_plan::{
+    Domain, FlopsCost, PackedSequence, PlaceContext, PlacedStep, Placement, Planner, Scope, SystemError,
+};
 use skewbench_sim::{Pricing, Profile};
 
 use crate::finding::{Ending, Finding, Place, Seen};
@@ -43,16 +45,13 @@ fn pricing() -> Result<&'static Arc<Pricing>, Finding> {
 pub fn verify_case(subject: Subject<'_>, case: &Case, backend: Backend) -> Ending {
     match run(subject, case, backend) {
         Ok(seen) => Ending::Right(seen),
+        Err(Ok(SystemError::Failed(what))) => Ending::Wrong(Finding::Failed { what }),
         Err(Ok(refused)) => Ending::Refused(refused),
         Err(Err(finding)) => Ending::Wrong(finding),
     }
 }
 
-fn run(
-    subject: Subject<'_>,
-    case: &Case,
-    backend: Backend,
-) -> Result<Seen, Result<skewbench_plan::SystemError, Finding>> {
+fn run(subject: Subject<'_>, case: &Case, backend: Backend) -> Result<Seen, Result<SystemError, Finding>> {
     let pricing = pricing().map_err(Err)?;
     let layout = case.layout();
     let context =

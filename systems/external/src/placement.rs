@@ -16,6 +16,10 @@ impl Placement for ExternalPlacement {
         &self.session.external().name
     }
 
+    fn pooled(&self) -> bool {
+        true
+    }
+
     fn placer(&self) -> Box<dyn Placer + '_> {
         Box::new(ExternalPlacer(&self.session))
     }
@@ -43,7 +47,7 @@ impl Placer for ExternalPlacer<'_> {
             let waves = response.waves.ok_or_else(|| Cause::Contract("answered place without waves".to_owned()))?;
             accept(waves, step.sequences.len(), context.layout.dp).map_err(Cause::Contract)
         };
-        let waves = self.0.ask(PLACE, question, answer).map_err(SystemError::Impossible)?;
+        let waves = self.0.ask(PLACE, question, answer)?;
         Ok(PlacedStep {
             sequences: step.sequences.clone(),
             waves,

@@ -46,7 +46,7 @@ impl Planner for ExternalPlanner {
             }
             .map_err(Cause::Contract)
         };
-        session.ask(PLAN, question, answer).map_err(SystemError::Impossible)
+        session.ask(PLAN, question, answer)
     }
 
     fn load_bound(&self, domain: &Domain<'_>) -> Result<u64, SystemError> {

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
+use skewbench_plan::SystemError;
 
 use crate::error::Cause;
 use crate::ledger::{Ledger, StandardError};
@@ -97,10 +98,10 @@ impl Session {
         what: &'static str,
         question: impl FnOnce(u64) -> Result<Vec<u8>, Cause>,
         answer: impl FnOnce(Response) -> Result<T, Cause>,
-    ) -> Result<T, String> {
-        let program = self.external.program()?;
-        let hello = self.external.hello().map_err(Clone::clone)?;
-        let mut idle = self.take(program, hello)?;
+    ) -> Result<T, SystemError> {
+        let program = self.external.program().map_err(SystemError::Failed)?;
+        let hello = self.external.hello().map_err(|why| SystemError::Failed(why.clone()))?;
+        let mut idle = self.take(program, hello).map_err(SystemError::Failed)?;
         let id = idle.next;
         idle.next += 1;
         let mut took = Duration::ZERO;
@@ -125,7 +126,9 @@ impl Session {
                 self.failed.store(true, Ordering::SeqCst);
                 let log = idle.process.kill();
                 self.keep(program, &log);
-                Err(program.explain(&cause, &log))
+                let text = program.explain(&cause, &log);
+                let refused = matches!(cause, Cause::Refused(_));
+                Err(if refused { SystemError::Impossible(text) } else { SystemError::Failed(text) })
             }
         }
     }

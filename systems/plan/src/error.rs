@@ -36,4 +36,7 @@ pub enum SystemError {
     /// No plan exists or none was found.
     #[error("{0}")]
     Impossible(String),
+    /// The system broke down: it crashed, hung, or answered with something else than was asked for.
+    #[error("{0}")]
+    Failed(String),
 }

@@ -87,6 +87,11 @@ pub trait Placement: Send + Sync {
         false
     }
 
+    /// True when it groups sequences into pools, so that what it does depends on P.
+    fn pooled(&self) -> bool {
+        false
+    }
+
     /// A placer at the start of a stream of steps.
     fn placer(&self) -> Box<dyn Placer + '_>;
 

@@ -19,6 +19,10 @@ impl Placement for Pooled {
         self.grouping.name()
     }
 
+    fn pooled(&self) -> bool {
+        true
+    }
+
     fn placer(&self) -> Box<dyn Placer + '_> {
         Box::new(*self)
     }

@@ -2,14 +2,40 @@
 
 use rayon::prelude::*;
 use serde_json::{Map, Value, json};
-use skewbench_systems::registry;
-use skewbench_verify::{Backend, Case, Ending, Finding, Outcome, TOLERANCE, smallest_wrong, verify_number};
+use skewbench_external::{Catalogue, CatalogueError};
+use skewbench_plan::SystemError;
+use skewbench_systems::OptionSpec;
+use skewbench_systems::registry::{self, RegistryError, System};
+use skewbench_verify::{Backend, Case, Ending, Finding, Outcome, Systems, TOLERANCE, smallest_wrong, verify_number};
 
 use super::output;
+use crate::cells::Resources;
 use crate::cli::{Format, VerifyArgs};
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
 use crate::scheduler::check_interrupted;
+
+/// Systems that are built in, and programs.
+struct Programs<'a>(&'a Catalogue);
+
+impl Systems for Programs<'_> {
+    fn options(&self, system: &str) -> Result<Vec<OptionSpec>, String> {
+        Ok(self.0.describe(system).map_err(|e| e.to_string())?.options)
+    }
+
+    fn build(
+        &self,
+        system: &str,
+        options: &Map<String, Value>,
+        seed: u64,
+    ) -> Result<Result<System, SystemError>, String> {
+        match self.0.system(system, options, seed) {
+            Ok(built) => Ok(Ok(built)),
+            Err(CatalogueError::Registry(RegistryError::Value { source, .. })) => Ok(Err(source)),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
 
 /// What the cases of one system showed.
 #[derive(Default)]
@@ -33,9 +59,9 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
     } else {
         args.systems.clone()
     };
-    for name in &names {
-        registry::describe(name).map_err(Failure::usage)?;
-    }
+    let resources = Resources::default();
+    let catalogue = Programs(resources.catalogue());
+    let names = names.iter().map(|name| catalogue.0.admit(name)).collect::<Result<Vec<_>, _>>()?;
     let seeds: Vec<u64> = match args.case {
         Some(case) => vec![case],
         None => (0..u64::from(args.cases)).map(|i| args.seed.wrapping_mul(1_000_003).wrapping_add(i)).collect(),
@@ -43,7 +69,7 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
     let progress = Progress::new("systems", names.len() as u64);
     let mut tallies = Vec::new();
     for name in &names {
-        tallies.push((name, tally(name, &seeds)?));
+        tallies.push((name, tally(&catalogue, name, &seeds)?));
         progress.advance(1, name);
     }
     progress.finish();
@@ -60,24 +86,24 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
     Err(Failure::new(Exit::Verification, format!("verification failed for {}", wrong.join(", "))))
 }
 
-fn tally(name: &str, seeds: &[u64]) -> Result<Tally, Failure> {
+fn tally(systems: &Programs<'_>, name: &str, seeds: &[u64]) -> Result<Tally, Failure> {
     let outcomes: Vec<(Backend, Outcome)> = seeds
         .par_iter()
         .flat_map_iter(|seed| [Backend::Cpu, Backend::Sim].map(|backend| (*seed, backend)))
         .map(|(seed, backend)| {
             check_interrupted()?;
-            Ok((backend, verify_number(name, seed, backend).map_err(Failure::config)?))
+            Ok((backend, verify_number(systems, name, seed, backend).map_err(Failure::config)?))
         })
         .collect::<Result<_, Failure>>()?;
     let mut tally = Tally::default();
     for (backend, outcome) in outcomes {
-        tally.add(name, backend, outcome);
+        tally.add(systems, name, backend, outcome);
     }
     Ok(tally)
 }
 
 impl Tally {
-    fn add(&mut self, name: &str, backend: Backend, outcome: Outcome) {
+    fn add(&mut self, systems: &Programs<'_>, name: &str, backend: Backend, outcome: Outcome) {
         let Outcome { case, ending, refused } = outcome;
         // Every case runs on both backends and counts once.
         let counted = u32::from(backend == Backend::Cpu);
@@ -100,7 +126,7 @@ impl Tally {
                 self.refusal.get_or_insert_with(|| why.to_string());
             }
             Ending::Wrong(finding) if self.wrong.is_none() => {
-                let (smallest, finding) = smallest_wrong(name, &case, finding, backend);
+                let (smallest, finding) = smallest_wrong(systems, name, &case, finding, backend);
                 self.wrong = Some((smallest, backend, finding));
             }
             Ending::Wrong(_) => {}

@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use skewbench_external::{Catalogue, Record};
-use skewbench_plan::{AttentionShape, Layout};
+use skewbench_plan::{AttentionShape, Layout, Scope};
 use skewbench_sim::step_model::{LinearMode, Model};
 use skewbench_store::CellId;
 use skewbench_systems::placements::Grouping;
@@ -13,6 +13,9 @@ use super::file::Kind;
 use super::{Found, Metric, TunedFile, WorkloadFile};
 use crate::cells::{BalanceCell, CellSpec, KernelsCell, MachineKey, Resources, WavesCell, WorkloadKey};
 use crate::failure::{Failure, nearest};
+
+/// Pool in the cells of systems that have none.
+const DEFAULT_POOL: u32 = 8;
 
 /// How a run changes its experiments.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -402,10 +405,12 @@ impl Expanded {
         let make = |options: &Map<String, Value>| {
             self.catalogue.system(system, options, self.seed).map_err(|error| self.at_key("options", error))
         };
-        // A pool is cut to the data-parallel ranks; asked for beyond them, it is the same cell.
-        let pool = make(&options)?.pool().min(dp.max(1));
+        // A pool is cut to the data-parallel ranks; asked for beyond them, or of a system that has none, it is the same cell.
+        let asked = make(&options)?;
+        let pool = asked.pool().min(dp.max(1));
+        let pooled = asked.planner().scope() == Scope::Pool || asked.placement().pooled();
         options.remove("P");
-        options.insert("pool".into(), pool.into());
+        options.insert("pool".into(), if pooled { pool } else { DEFAULT_POOL.min(dp.max(1)) }.into());
         let built = make(&options)?;
         let layout = Layout {
             dp,
@@ -432,7 +437,7 @@ impl Expanded {
         }
         let shape = AttentionShape { q_heads, kv_heads, head_dim };
         let machine = self.machine.clone().ok_or_else(|| Failure::internal("an experiment without a machine"))?;
-        let at = At { workload, system: system.to_owned(), dp, cp, pool: built.pool() };
+        let at = At { workload, system: system.to_owned(), dp, cp, pool };
         let cell = CellSpec::Waves(WavesCell {
             workload: key,
             gbs: e.gbs,

@@ -21,8 +21,7 @@ pub(super) fn values(loaded: &Loaded, resources: &Resources, at: &At, metric: Me
     let e = &loaded.expanded.found.experiment;
     let dataset = loaded.expanded.dataset(at.workload);
     let here = loaded.waves(at);
-    let pool = here.as_ref().map_or(at.pool.min(at.dp), |(cell, _)| cell.pool());
-    let base = coordinates(at, pool);
+    let base = coordinates(at, at.pool.min(at.dp));
     let mut push =
         |extra: &[(&str, &str)], metric: Metric, unit: &'static str, estimated: Result<Estimated, String>| {
             let mut at_map = base.clone();
