@@ -1,4 +1,4 @@
-use super::{NamedSystem, PlacementEntry, PlannerEntry, libra};
+use super::{NamedSystem, PlacementEntry, PlannerEntry, calibrated, libra};
 use crate::placements::{arrival, lpt, random, sorted, vrsp, zigzag, zigzag_swap, zigzag_swap_all};
 use crate::planners::{ring_zigzag, ulysses};
 
@@ -12,10 +12,11 @@ pub const PLACEMENTS: &[PlacementEntry] = &[
     zigzag_swap::ENTRY,
     zigzag_swap_all::ENTRY,
     vrsp::ENTRY,
+    vrsp::TIME_ENTRY,
 ];
 
 /// All planners.
-pub const PLANNERS: &[PlannerEntry] = &[ulysses::ENTRY, ring_zigzag::ENTRY, libra::ENTRY];
+pub const PLANNERS: &[PlannerEntry] = &[ulysses::ENTRY, ring_zigzag::ENTRY, libra::ENTRY, calibrated::ENTRY];
 
 /// All named systems. `libra-tap` keeps the head pieces of `libra`, so that the two differ in placement alone.
 pub const SYSTEMS: &[NamedSystem] = &[
@@ -67,5 +68,12 @@ pub const SYSTEMS: &[NamedSystem] = &[
         placement: "vrsp",
         summary: "variance-reduced placement, tiled attention pooling and pipelined head pieces",
         source: "arXiv 2607.23250",
+    },
+    NamedSystem {
+        name: "libra-calibrated",
+        planner: "tap-calibrated",
+        placement: "vrsp-time",
+        summary: "Libra on predicted times: surplus cut to the time that is left elsewhere, launches shaped for the kernels",
+        source: "ours, after arXiv 2607.23250",
     },
 ];

@@ -28,12 +28,12 @@
 //!   together with the O and LSE that they computed, and only dO is sent. dQ rows are complete on one worker (bf16); dK
 //!   and dV are partial sums (f32), reduced at their homes on arrival.
 
-mod grid;
+pub(super) mod grid;
 mod heads;
 mod options;
 mod pipeline;
 mod place;
-mod routes;
+pub(super) mod routes;
 #[cfg(test)]
 mod tests;
 
@@ -142,7 +142,7 @@ fn check_tiles(sequences: &[&PackedSequence], block: u32, shards: u64) -> Result
 }
 
 /// Refuses domains whose ranks, rows or heads cannot be numbered; returns the number of ranks.
-fn check_domain(domain: &Domain<'_>) -> Result<u32, SystemError> {
+pub(super) fn check_domain(domain: &Domain<'_>) -> Result<u32, SystemError> {
     let shape = domain.shape;
     let AttentionShape { q_heads, kv_heads, head_dim } = shape;
     if q_heads == 0 || kv_heads == 0 || head_dim == 0 || !q_heads.is_multiple_of(kv_heads) {

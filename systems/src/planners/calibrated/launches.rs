@@ -1,0 +1,161 @@
+use std::ops::Range;
+
+use skewbench_plan::{HeadRange, Mask, Pass, Rows, Tile, TileShape};
+
+use super::price::{Prices, parts};
+use super::share::Job;
+use crate::planners::libra::grid::Grid;
+
+/// When a launch runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stage {
+    /// Own rows, before work from elsewhere.
+    Before,
+    /// Rows from elsewhere, in head pieces.
+    Away,
+    /// Own rows, after work from elsewhere.
+    After,
+}
+
+/// Tiles of one mask that one worker runs in one launch, or in one launch a head piece.
+#[derive(Clone, Debug)]
+pub(super) struct Draft {
+    pub stage: Stage,
+    /// Head shards.
+    pub band: Range<u32>,
+    pub mask: Mask,
+    pub tiles: Vec<Tile>,
+}
+
+/// How jobs become launches.
+#[derive(Clone, Copy)]
+pub(super) struct Launching<'a> {
+    pub grid: &'a Grid,
+    pub prices: Prices<'a>,
+    /// Query heads of every head shard.
+    pub shards: &'a [HeadRange],
+    /// Head pieces of work from elsewhere.
+    pub pieces: u32,
+    /// Share of own work that runs before work from elsewhere, by pass.
+    pub lead: [f64; 2],
+}
+
+impl Launching<'_> {
+    /// Query heads of neighbouring head shards.
+    pub fn heads(&self, band: &Range<u32>) -> HeadRange {
+        let of = |i: u32| self.shards.get(i as usize).copied().unwrap_or(HeadRange::EMPTY);
+        HeadRange::new(of(band.start).start, of(band.end - 1).end)
+    }
+
+    /// Query heads of piece `m` of neighbouring head shards.
+    pub fn piece(&self, band: &Range<u32>, m: u32) -> HeadRange {
+        let all = self.heads(band);
+        let piece = HeadRange::piece(all.len() as u16, m, self.pieces);
+        HeadRange::new(all.start + piece.start, all.start + piece.end)
+    }
+
+    /// Launches of one worker in `pass`, in order, with their time in picoseconds.
+    pub fn drafts(&self, pass: Pass, jobs: &[Job]) -> (Vec<Draft>, u64) {
+        let (mut drafts, mut ps) = (Vec::new(), 0);
+        let away = jobs.iter().any(|job| !job.home);
+        let lead = if away { self.lead[pass as usize] } else { 1.0 };
+        for stage in [Stage::Before, Stage::Away, Stage::After] {
+            for same in jobs.chunk_by(|a, b| (a.home, &a.band) == (b.home, &b.band)) {
+                let Some(first) = same.first() else { continue };
+                if first.home == (stage == Stage::Away) {
+                    continue;
+                }
+                let mut tiles = Vec::new();
+                for job in same {
+                    let (start, end) = self.rows(job, stage, lead);
+                    self.tiles(job, start, end, &mut tiles);
+                }
+                ps += self.group(pass, stage, &first.band, tiles, &mut drafts);
+            }
+        }
+        (drafts, ps)
+    }
+
+    /// Rows of a job that run in a stage.
+    fn rows(&self, job: &Job, stage: Stage, lead: f64) -> (u32, u32) {
+        if !job.home || lead >= 1.0 {
+            return if job.home && stage == Stage::After { (job.end, job.end) } else { (job.start, job.end) };
+        }
+        let sequence = &self.grid.sequences[job.seq as usize];
+        let price = self.prices.rows(sequence, job.start, job.end) * lead;
+        let cut = if lead <= 0.0 {
+            job.start
+        } else {
+            self.prices.take(sequence, job.start, job.end, price, f64::INFINITY)
+        };
+        if stage == Stage::Before { (job.start, cut) } else { (cut, job.end) }
+    }
+
+    /// One tile a document, cut where the worker's own shard begins or ends.
+    fn tiles(&self, job: &Job, start: u32, end: u32, tiles: &mut Vec<Tile>) {
+        if start >= end {
+            return;
+        }
+        let own = self.grid.own(job.worker, job.seq);
+        for part in parts(&self.grid.sequences[job.seq as usize], start, end) {
+            let cuts = [part.start, own.0.clamp(part.start, part.end), own.1.clamp(part.start, part.end), part.end];
+            for rows in cuts.windows(2).filter(|rows| rows[0] < rows[1]) {
+                let (q, k) = (Rows::range(rows[0], rows[1]), Rows::range(part.document, rows[1]));
+                tiles.push(Tile { seq: job.seq, q, k });
+            }
+        }
+    }
+
+    /// Groups causal tiles into launches, the fastest way; returns the time of all of them.
+    fn group(&self, pass: Pass, stage: Stage, band: &Range<u32>, tiles: Vec<Tile>, out: &mut Vec<Draft>) -> u64 {
+        if tiles.is_empty() {
+            return 0;
+        }
+        let pieces: Vec<HeadRange> = match stage {
+            Stage::Away => (0..self.pieces).map(|m| self.piece(band, m)).collect(),
+            _ => vec![self.heads(band)],
+        };
+        let shape = |t: &Tile| TileShape { q: t.q.len, k: t.k.len };
+        let price = |mask, tiles: &[Tile]| -> u64 {
+            let shapes: Vec<TileShape> = tiles.iter().map(shape).collect();
+            pieces.iter().map(|heads| self.prices.launch(pass, mask, *heads, &shapes)).sum()
+        };
+        let (mut squares, slanted): (Vec<Tile>, Vec<Tile>) = tiles.iter().partition(|t| t.q.len == t.k.len);
+        let one = price(Mask::Causal, &tiles);
+        let mut draft = |mask, tiles: Vec<Tile>| {
+            if !tiles.is_empty() {
+                out.push(Draft { stage, band: band.clone(), mask, tiles });
+            }
+        };
+        if !self.prices.split || slanted.is_empty() {
+            draft(Mask::Causal, tiles);
+            return one;
+        }
+        let apart = price(Mask::Causal, &squares) + price(Mask::Causal, &slanted);
+        let mut best = one.min(apart);
+        if pass == Pass::Backward {
+            let before = squares.len();
+            squares.extend(slanted.iter().map(|t| Tile { k: t.q, ..*t }));
+            let left = |t: &Tile| Tile { k: Rows::range(t.k.start, t.q.start), ..*t };
+            let rectangles: Vec<Tile> = slanted.iter().map(left).collect();
+            // Both add to the same rows of dQ: one result is read, the f32 sum read and written.
+            let rows: u64 = slanted.iter().map(|t| u64::from(t.q.len)).sum();
+            let met = rows * u64::from(self.heads(band).len()) * u64::from(self.prices.head_dim) * 2;
+            let cut = price(Mask::Causal, &squares) + price(Mask::Full, &rectangles) + self.prices.cost.copy_ps(5 * met);
+            if cut < best {
+                draft(Mask::Full, rectangles);
+                draft(Mask::Causal, squares);
+                return cut;
+            }
+            squares.truncate(before);
+            best = one.min(apart);
+        }
+        if apart < one {
+            draft(Mask::Causal, squares);
+            draft(Mask::Causal, slanted);
+        } else {
+            draft(Mask::Causal, tiles);
+        }
+        best
+    }
+}

@@ -1,0 +1,304 @@
+//! Pooled attention on predicted times.
+
+mod launches;
+mod options;
+mod price;
+mod schedule;
+mod share;
+mod transfers;
+
+use skewbench_plan::{
+    Accounting, AttentionShape, Domain, Dtype, HeadRange, Pass, Plan, Planner, Rows, Scope, Shard, SystemError, Tensor,
+    TensorSet,
+};
+
+pub use options::{Balance, CalibratedOptions};
+
+use super::libra::check_domain;
+use super::libra::grid::Grid;
+use launches::{Draft, Launching};
+use price::{Prices, UNIT};
+use schedule::Scheduling;
+use share::{Division, Job};
+use transfers::Transfers;
+
+/// Pooled attention that balances predicted time.
+#[derive(Clone, Copy, Debug)]
+pub struct Calibrated {
+    options: CalibratedOptions,
+}
+
+/// Rounds of dividing the work, predicting what it takes, and correcting the capacities.
+const ROUNDS: usize = 5;
+/// A division whose slowest rank is predicted within this share of the mean is not corrected further.
+const CLOSE: f64 = 0.003;
+/// Head pieces where they are not given.
+const PIECES: u32 = 2;
+
+impl Calibrated {
+    /// A planner with these options.
+    ///
+    /// # Errors
+    /// When [`CalibratedOptions::validate`] refuses them.
+    pub fn new(options: CalibratedOptions) -> Result<Self, SystemError> {
+        options.validate()?;
+        Ok(Self { options })
+    }
+}
+
+/// Work divided, with what it is predicted to take.
+struct Division3 {
+    jobs: Vec<Job>,
+    transfers: Transfers,
+    /// Launches of every rank, by pass.
+    drafts: [Vec<Vec<Draft>>; 2],
+}
+
+impl Planner for Calibrated {
+    fn name(&self) -> &str {
+        "tap-calibrated"
+    }
+
+    fn scope(&self) -> Scope {
+        Scope::Pool
+    }
+
+    fn plan(&self, domain: &Domain<'_>) -> Result<Plan, SystemError> {
+        let ranks = check_domain(domain)?;
+        let options = &self.options;
+        let Domain { sequences, cp, shape, .. } = *domain;
+        let grid = Grid::new(sequences, cp, u32::MAX);
+        let (shards, kv_shards) = self.head_shards(shape);
+        let widest = shards.iter().map(|s| s.len()).min().unwrap_or(1);
+        let pieces = options.pieces.unwrap_or(PIECES).clamp(1, widest);
+        let prices = Prices {
+            cost: domain.cost,
+            head_dim: shape.head_dim,
+            balance: options.balance,
+            split: options.split_masks,
+        };
+        let launching = Launching {
+            grid: &grid,
+            prices,
+            shards: &shards,
+            pieces,
+            lead: [options.lead_forward, options.lead_backward],
+        };
+        let made = self.divide(domain, &grid, launching, ranks)?;
+        let slowed = domain.cost.transfer_rate_under_compute() < 1.0;
+        let scheduling = Scheduling {
+            launching,
+            kv_shards: &kv_shards,
+            resend: options.resend,
+            send_first: options.send_first && slowed,
+            ranks,
+        };
+        let forward = scheduling.pass(Pass::Forward, &made.drafts[0], &made.transfers);
+        let backward = scheduling.pass(Pass::Backward, &made.drafts[1], &made.transfers);
+
+        let mut entry = Vec::with_capacity(ranks as usize);
+        for (seq, sequence) in (0u32..).zip(&grid.sequences) {
+            let shards = sequence.shards.windows(2).map(|shard| Rows::range(shard[0], shard[1]));
+            let shards = (seq * cp..).zip(shards).map(|(rank, rows)| Shard { rank, seq, rows });
+            entry.extend(shards.filter(|shard| !shard.rows.is_empty()));
+        }
+        let idle_ranks = made.drafts[0].iter().filter(|drafts| drafts.is_empty()).count() as u32;
+        Ok(Plan {
+            planner: self.name().to_owned(),
+            shape,
+            sequences: grid.sequences.into_iter().map(|s| s.documents).collect(),
+            ranks,
+            exit: entry.clone(),
+            entry,
+            forward,
+            backward,
+            accounting: Accounting { idle_ranks, ..Accounting::default() },
+        })
+    }
+
+    /// `max_flops` times the mean, and what one granule may add.
+    fn load_bound(&self, domain: &Domain<'_>) -> Result<u64, SystemError> {
+        let ranks = check_domain(domain)?;
+        let (shards, _) = self.head_shards(domain.shape);
+        let widest = shards.iter().map(|s| u64::from(s.len())).max().unwrap_or(0);
+        let longest = domain.sequences.iter().flat_map(|s| s.documents()).copied().max().unwrap_or(0);
+        let granule = u64::from(longest.min(UNIT)) * u64::from(longest) * widest;
+        Ok(self.most_pairs(domain, ranks)?.saturating_add(granule))
+    }
+}
+
+impl Calibrated {
+    /// Query heads and KV heads of every head shard.
+    fn head_shards(&self, shape: AttentionShape) -> (Vec<HeadRange>, Vec<HeadRange>) {
+        let count = self.options.head_shards.unwrap_or(u32::MAX).clamp(1, u32::from(shape.kv_heads));
+        let kv: Vec<HeadRange> = (0..count).map(|i| HeadRange::piece(shape.kv_heads, i, count)).collect();
+        let group = shape.group();
+        (kv.iter().map(|kv| HeadRange::new(kv.start * group, kv.end * group)).collect(), kv)
+    }
+
+    fn most_pairs(&self, domain: &Domain<'_>, ranks: u32) -> Result<u64, SystemError> {
+        let pairs: u128 = domain.sequences.iter().map(|s| u128::from(s.pairs())).sum();
+        let total = pairs * u128::from(domain.shape.q_heads);
+        let total = u64::try_from(total).map_err(|_| {
+            SystemError::Impossible(format!(
+                "the pool has {total} pairs x query heads, more than 2^64; use fewer or shorter packed sequences"
+            ))
+        })?;
+        let mean = total.div_ceil(u64::from(ranks.max(1)));
+        Ok(((mean as f64 * self.options.max_flops) as u64).max(mean))
+    }
+
+    /// Divides the work, predicts what every rank takes, and corrects until the slowest is close to the mean.
+    fn divide(
+        &self,
+        domain: &Domain<'_>,
+        grid: &Grid,
+        launching: Launching<'_>,
+        ranks: u32,
+    ) -> Result<Division3, SystemError> {
+        let division = Division {
+            grid,
+            prices: launching.prices,
+            shards: launching.shards,
+            nodes: domain.nodes,
+            most_pairs: self.most_pairs(domain, ranks)?,
+            near_first: self.options.near_first,
+        };
+        let home = division.home_prices();
+        let total: f64 = home.iter().sum();
+        let factor = |rank: usize| domain.time_factors.get(rank).copied().filter(|f| *f > 0.0).unwrap_or(1.0);
+        let factors: Vec<f64> = (0..ranks as usize).map(factor).collect();
+        // Picoseconds that a rank needs beside the price of its work.
+        let mut beside = vec![0.0; ranks as usize];
+        let mut best: Option<(f64, Division3)> = None;
+        let rounds = if self.options.balance == Balance::Flops { 1 } else { ROUNDS };
+        for _ in 0..rounds {
+            let capacity = capacities(total, &factors, &beside);
+            let jobs = division.jobs(&home, &capacity);
+            let transfers = Transfers::new(grid, &jobs, ranks);
+            let mut drafts = [vec![Vec::new(); ranks as usize], vec![Vec::new(); ranks as usize]];
+            let mut computed = [vec![0.0; ranks as usize], vec![0.0; ranks as usize]];
+            for same in jobs.chunk_by(|a, b| a.worker == b.worker) {
+                let rank = same[0].worker as usize;
+                for pass in [Pass::Forward, Pass::Backward] {
+                    let (made, ps) = launching.drafts(pass, same);
+                    drafts[pass as usize][rank] = made;
+                    computed[pass as usize][rank] = ps as f64 * factors[rank];
+                }
+            }
+            let exposed = self.exposed(domain, &transfers, &computed, launching);
+            let time = |rank: usize| computed[0][rank] + computed[1][rank] + exposed[rank];
+            let (mut slowest, mut sum) = (0.0f64, 0.0);
+            for rank in 0..ranks as usize {
+                slowest = slowest.max(time(rank));
+                sum += time(rank);
+            }
+            let close = slowest <= sum / f64::from(ranks) * (1.0 + CLOSE);
+            for (rank, beside) in beside.iter_mut().enumerate() {
+                let planned = capacity[rank] * factors[rank] + *beside;
+                let _ = planned;
+                // What the rank was predicted beyond the price of its work in this round.
+                let price = price_of(&jobs, rank as u32, &division) * factors[rank];
+                let found = time(rank) - price;
+                *beside = 0.5 * *beside + 0.5 * found;
+            }
+            if best.as_ref().is_none_or(|(time, _)| slowest < *time) {
+                best = Some((slowest, Division3 { jobs, transfers, drafts }));
+            }
+            if close {
+                break;
+            }
+        }
+        best.map(|(_, made)| made).ok_or_else(|| SystemError::Impossible("a pool without ranks".to_owned()))
+    }
+
+    /// Picoseconds of transfers that every rank's computation cannot hide, both passes.
+    fn exposed(
+        &self,
+        domain: &Domain<'_>,
+        transfers: &Transfers,
+        computed: &[Vec<f64>; 2],
+        launching: Launching<'_>,
+    ) -> Vec<f64> {
+        let ranks = computed[0].len();
+        if !self.options.count_transfers {
+            return vec![0.0; ranks];
+        }
+        let shape = domain.shape;
+        let row = |set: TensorSet, dtype| set.iter().map(|t| t.row_bytes(shape.head_dim, dtype)).sum::<u64>();
+        let keys = row(TensorSet::KV, Dtype::Bf16);
+        let resent = if self.options.resend { row(TensorSet::Q.union(TensorSet::O_LSE), Dtype::Bf16) } else { 0 };
+        let gradients = row(TensorSet::DKV, Dtype::F32);
+        let d_o = row(TensorSet::of(&[Tensor::DO]), Dtype::Bf16);
+        // (there, back) bytes of a row and head, by pass, of rows and of keys.
+        let rows = [
+            [row(TensorSet::Q, Dtype::Bf16), row(TensorSet::O_LSE, Dtype::Bf16)],
+            [d_o + resent, row(TensorSet::DQ, Dtype::Bf16)],
+        ];
+        let keys = [[keys, 0], [if self.options.resend { keys } else { 0 }, gradients]];
+        let group = u64::from(shape.group());
+        let mut busy = [vec![[[0u64; 2]; 2]; ranks], vec![[[0u64; 2]; 2]; ranks]];
+        for (routes, bytes, share) in [
+            (&transfers.queries, rows, 1),
+            (&transfers.own_keys, keys, group),
+            (&transfers.keys, keys, group),
+        ] {
+            for ((a, b), route) in routes {
+                let heads = u64::from(launching.heads(&(*a..*b)).len()) / share;
+                for mv in transfers.moves(route).iter().filter(|mv| mv.from != mv.to) {
+                    let node = |rank: u32| domain.nodes.get(rank as usize).copied().unwrap_or(0);
+                    let inside = usize::from(node(mv.from) == node(mv.to));
+                    for (busy, [there, back]) in busy.iter_mut().zip(bytes) {
+                        let size = u64::from(mv.rows.len) * heads;
+                        busy[mv.from as usize][inside][0] += size * there;
+                        busy[mv.to as usize][inside][1] += size * there;
+                        busy[mv.to as usize][inside][0] += size * back;
+                        busy[mv.from as usize][inside][1] += size * back;
+                    }
+                }
+            }
+        }
+        let hidden = domain.cost.transfer_rate_under_compute();
+        (0..ranks)
+            .map(|rank| {
+                (0..2)
+                    .map(|pass| {
+                        let ps = |inside: usize| {
+                            let most = busy[pass][rank][inside].iter().copied().max().unwrap_or(0);
+                            domain.cost.transfer_ps(most, inside == 1) as f64
+                        };
+                        (ps(0).max(ps(1)) - hidden * computed[pass][rank]).max(0.0)
+                    })
+                    .sum()
+            })
+            .collect()
+    }
+}
+
+/// Price of what a worker was given.
+fn price_of(jobs: &[Job], rank: u32, division: &Division<'_>) -> f64 {
+    let first = jobs.partition_point(|job| job.worker < rank);
+    let own = jobs[first..].iter().take_while(|job| job.worker == rank);
+    own.map(|job| {
+        let heads: u32 =
+            division.shards[job.band.start as usize..job.band.end as usize].iter().map(|s| s.len()).sum();
+        division.prices.rows(&division.grid.sequences[job.seq as usize], job.start, job.end) * f64::from(heads)
+    })
+    .sum()
+}
+
+/// Prices that ranks can work off by the same moment: (moment - beside) / factor each, `total` together.
+fn capacities(total: f64, factors: &[f64], beside: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..factors.len()).collect();
+    order.sort_by(|&a, &b| beside[a].total_cmp(&beside[b]).then(a.cmp(&b)));
+    let (mut speed, mut offset, mut moment) = (0.0, 0.0, 0.0);
+    for &rank in &order {
+        if speed > 0.0 && moment <= beside[rank] {
+            break;
+        }
+        speed += 1.0 / factors[rank];
+        offset += beside[rank] / factors[rank];
+        moment = (total + offset) / speed;
+    }
+    factors.iter().zip(beside).map(|(factor, beside)| ((moment - beside) / factor).max(0.0)).collect()
+}

@@ -1,0 +1,122 @@
+use skewbench_plan::{Cost, HeadRange, LaunchShape, Mask, Pass, TileShape};
+
+use super::options::Balance;
+use crate::planners::libra::grid::Sequence;
+
+/// Rows of a document are divided at multiples of this many, counted from where the work begins: a block of the kernels.
+pub(super) const UNIT: u32 = 128;
+
+/// Prices of tiles and launches.
+#[derive(Clone, Copy)]
+pub(super) struct Prices<'a> {
+    pub cost: &'a dyn Cost,
+    pub head_dim: u16,
+    pub balance: Balance,
+    /// Launches may be split by mask.
+    pub split: bool,
+}
+
+/// What is measured along the rows of a sequence.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Measure {
+    Price,
+    Pairs,
+}
+
+impl Prices<'_> {
+    /// Picoseconds of a launch; 0 without tiles.
+    pub fn launch(&self, pass: Pass, mask: Mask, heads: HeadRange, tiles: &[TileShape]) -> u64 {
+        if tiles.is_empty() { 0 } else { self.cost.launch_ps(&self.shape(pass, mask, heads.len(), tiles)) }
+    }
+
+    fn shape<'t>(&self, pass: Pass, mask: Mask, q_heads: u32, tiles: &'t [TileShape]) -> LaunchShape<'t> {
+        LaunchShape { pass, mask, q_heads, kv_heads: 1, head_dim: self.head_dim, tiles }
+    }
+
+    /// Price of one query head of the causal rows `q` that see at most `k` keys, both passes: picoseconds, or pairs.
+    fn tile(&self, q: u32, k: u32) -> f64 {
+        if self.balance == Balance::Flops {
+            return Mask::Causal.pairs(q, k) as f64;
+        }
+        let ps = |pass, mask, q, k| {
+            self.cost.marginal_ps(&self.shape(pass, mask, 1, &[TileShape { q, k }])) as f64
+        };
+        let forward = ps(Pass::Forward, Mask::Causal, q, k);
+        let whole = ps(Pass::Backward, Mask::Causal, q, k);
+        if q < k && self.split {
+            let split = ps(Pass::Backward, Mask::Full, q, k - q) + ps(Pass::Backward, Mask::Causal, q, q);
+            return forward + whole.min(split);
+        }
+        forward + whole
+    }
+
+    /// Price of one query head of rows `[start, end)`.
+    pub fn rows(&self, sequence: &Sequence, start: u32, end: u32) -> f64 {
+        parts(sequence, start, end).map(|part| self.tile(part.rows(), part.keys())).sum()
+    }
+
+    /// Pairs of rows `[start, end)`.
+    pub fn pairs(sequence: &Sequence, start: u32, end: u32) -> u64 {
+        parts(sequence, start, end).map(|part| Mask::Causal.pairs(part.rows(), part.keys())).sum()
+    }
+
+    /// The first row at which the price of a query head from `start` on has reached `price`, or its pairs have reached `pairs`; at most
+    /// `end` and above `start`.
+    pub fn take(&self, sequence: &Sequence, start: u32, end: u32, price: f64, pairs: f64) -> u32 {
+        let by_price = self.advance(sequence, start, end, price, Measure::Price);
+        let most = Self::pairs(sequence, start, by_price) as f64;
+        if most <= pairs { by_price } else { self.advance(sequence, start, by_price, pairs, Measure::Pairs) }
+    }
+
+    fn advance(&self, sequence: &Sequence, start: u32, end: u32, budget: f64, measure: Measure) -> u32 {
+        let of = |q, k| match measure {
+            Measure::Price => self.tile(q, k),
+            Measure::Pairs => Mask::Causal.pairs(q, k) as f64,
+        };
+        let mut done = 0.0;
+        for part in parts(sequence, start, end) {
+            let whole = of(part.rows(), part.keys());
+            if done + whole < budget {
+                done += whole;
+                continue;
+            }
+            let (mut low, mut high) = (0, part.rows().div_ceil(UNIT));
+            while low + 1 < high {
+                let middle = low + (high - low) / 2;
+                let rows = middle * UNIT;
+                if done + of(rows, part.start + rows - part.document) >= budget { high = middle } else { low = middle }
+            }
+            return (part.start + high.min(part.rows().div_ceil(UNIT)).saturating_mul(UNIT).min(part.rows())).min(end);
+        }
+        end
+    }
+}
+
+/// Rows `[start, end)` of a document that begins at `document`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DocumentPart {
+    pub document: u32,
+    pub start: u32,
+    pub end: u32,
+}
+
+impl DocumentPart {
+    pub fn rows(self) -> u32 {
+        self.end - self.start
+    }
+
+    pub fn keys(self) -> u32 {
+        self.end - self.document
+    }
+}
+
+/// Rows `[start, end)` by document.
+pub(super) fn parts(sequence: &Sequence, start: u32, end: u32) -> impl Iterator<Item = DocumentPart> + '_ {
+    let first = sequence.documents.partition_point(|&bound| bound <= start).saturating_sub(1);
+    let bounds = sequence.documents.get(first..).unwrap_or_default();
+    bounds.windows(2).take_while(move |d| d[0] < end).map(move |d| DocumentPart {
+        document: d[0],
+        start: d[0].max(start),
+        end: d[1].min(end),
+    })
+}
