@@ -50,6 +50,13 @@ const OPTIONS: &[OptionSpec] = &[
         summary: "surplus stays in its sequence and node where there is room",
     },
     OptionSpec {
+        name: "relay",
+        alias: None,
+        default: DefaultValue::Flag(true),
+        accepts: Accepts::Flag,
+        summary: "keys for several workers of a node cross to it once, and their gradients are summed there before they leave",
+    },
+    OptionSpec {
         name: "send_first",
         alias: None,
         default: DefaultValue::Flag(true),
@@ -66,7 +73,7 @@ const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "lead_backward",
         alias: None,
-        default: DefaultValue::Number(1.0),
+        default: DefaultValue::Number(0.0),
         accepts: SHARE,
         summary: "share of a rank's own work that the backward does before work from elsewhere",
     },

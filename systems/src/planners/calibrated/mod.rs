@@ -47,8 +47,7 @@ impl Calibrated {
 }
 
 /// Work divided, with what it is predicted to take.
-struct Division3 {
-    jobs: Vec<Job>,
+struct Divided {
     transfers: Transfers,
     /// Launches of every rank, by pass.
     drafts: [Vec<Vec<Draft>>; 2],
@@ -155,7 +154,7 @@ impl Calibrated {
         grid: &Grid,
         launching: Launching<'_>,
         ranks: u32,
-    ) -> Result<Division3, SystemError> {
+    ) -> Result<Divided, SystemError> {
         let division = Division {
             grid,
             prices: launching.prices,
@@ -170,12 +169,12 @@ impl Calibrated {
         let factors: Vec<f64> = (0..ranks as usize).map(factor).collect();
         // Picoseconds that a rank needs beside the price of its work.
         let mut beside = vec![0.0; ranks as usize];
-        let mut best: Option<(f64, Division3)> = None;
+        let mut best: Option<(f64, Divided)> = None;
         let rounds = if self.options.balance == Balance::Flops { 1 } else { ROUNDS };
         for _ in 0..rounds {
             let capacity = capacities(total, &factors, &beside);
             let jobs = division.jobs(&home, &capacity);
-            let transfers = Transfers::new(grid, &jobs, ranks);
+            let transfers = Transfers::new(grid, &jobs, domain.nodes, self.options.relay);
             let mut drafts = [vec![Vec::new(); ranks as usize], vec![Vec::new(); ranks as usize]];
             let mut computed = [vec![0.0; ranks as usize], vec![0.0; ranks as usize]];
             for same in jobs.chunk_by(|a, b| a.worker == b.worker) {
@@ -195,15 +194,13 @@ impl Calibrated {
             }
             let close = slowest <= sum / f64::from(ranks) * (1.0 + CLOSE);
             for (rank, beside) in beside.iter_mut().enumerate() {
-                let planned = capacity[rank] * factors[rank] + *beside;
-                let _ = planned;
                 // What the rank was predicted beyond the price of its work in this round.
                 let price = price_of(&jobs, rank as u32, &division) * factors[rank];
                 let found = time(rank) - price;
                 *beside = 0.5 * *beside + 0.5 * found;
             }
             if best.as_ref().is_none_or(|(time, _)| slowest < *time) {
-                best = Some((slowest, Division3 { jobs, transfers, drafts }));
+                best = Some((slowest, Divided { transfers, drafts }));
             }
             if close {
                 break;
@@ -241,6 +238,7 @@ impl Calibrated {
         for (routes, bytes, share) in [
             (&transfers.queries, rows, 1),
             (&transfers.own_keys, keys, group),
+            (&transfers.relay, keys, group),
             (&transfers.keys, keys, group),
         ] {
             for ((a, b), route) in routes {

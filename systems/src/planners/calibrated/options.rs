@@ -28,6 +28,8 @@ pub struct CalibratedOptions {
     pub count_transfers: bool,
     /// Surplus goes to the donor's own sequence and node first.
     pub near_first: bool,
+    /// Keys for several workers of a node cross to it once and go on inside it; their gradients are summed there before they leave.
+    pub relay: bool,
     /// Ranks that give work away send first and compute then, where compute slows transfers.
     pub send_first: bool,
     /// Share of a rank's own work that the forward does before work from elsewhere.
@@ -49,9 +51,10 @@ impl Default for CalibratedOptions {
             split_masks: true,
             count_transfers: true,
             near_first: true,
+            relay: true,
             send_first: true,
             lead_forward: 1.0,
-            lead_backward: 1.0,
+            lead_backward: 0.0,
             resend: false,
             max_flops: 2.0,
         }

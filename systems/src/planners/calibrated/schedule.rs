@@ -45,9 +45,10 @@ impl Scheduling<'_> {
         }
         table.begin();
         let rows_back = self.reversed(&mut table, transfers, &transfers.queries);
-        let mut keys_back = [Vec::new(), Vec::new()];
+        let mut keys_back = [Vec::new(), Vec::new(), Vec::new()];
         if pass == Pass::Backward {
-            keys_back = [&transfers.own_keys, &transfers.keys].map(|keys| self.reversed(&mut table, transfers, keys));
+            keys_back = [&transfers.keys, &transfers.relay, &transfers.own_keys]
+                .map(|keys| self.reversed(&mut table, transfers, keys));
         }
         let mut plan = PassPlan::new(self.ranks);
         plan.moves = table.moves;
@@ -62,8 +63,15 @@ impl Scheduling<'_> {
         let pieces = self.launching.pieces;
         // Arrival by stage: own keys, then each head piece.
         let mut arrivals: Vec<Vec<Option<OpId>>> = Vec::new();
+        let gives = self.givers(transfers);
         let mut last_send: Vec<Option<OpId>> = vec![None; ranks];
         for stage in 0..=pieces {
+            if stage == 1 && keys_travel {
+                let relay = [(TensorSet::KV, self.with_kv(&transfers.relay))];
+                if let Some(call) = builder.call(CallMode::Copy, Dtype::Bf16, false, &relay) {
+                    builder.dispatch(call);
+                }
+            }
             let mut carried: Vec<Carried<'_>> = Vec::new();
             if let Some(m) = stage.checked_sub(1) {
                 carried.push((rows, self.with_piece(&transfers.queries, m)));
@@ -74,11 +82,11 @@ impl Scheduling<'_> {
             }
             let mut arrived = vec![None; ranks];
             if let Some(call) = builder.call(CallMode::Copy, Dtype::Bf16, keep, &carried) {
-                for (rank, role) in builder.roles.iter().enumerate().filter(|(_, role)| role.takes_part()) {
-                    let op = builder.plan.ranks[rank].push(DISPATCH, Work::Exchange(call), Vec::new());
-                    arrived[rank] = role.receives.then_some(op);
-                    if role.sends && stage > 0 {
-                        last_send[rank] = Some(op);
+                let posted = builder.dispatch(call);
+                for (rank, role) in builder.roles.iter().enumerate() {
+                    arrived[rank] = posted[rank].filter(|_| role.receives);
+                    if role.sends && stage > 0 && gives[rank] {
+                        last_send[rank] = posted[rank];
                     }
                 }
             }
@@ -112,13 +120,25 @@ impl Scheduling<'_> {
                 let back = rows_back.iter().map(|(band, route)| (heads(*band), route)).collect();
                 builder.send_back(Dtype::Bf16, keep, (tensors, back));
             }
-            for (keys, last) in keys_back.iter().zip([pieces + 1, pieces]) {
+            // On one stream: a worker that passes rows on has its node's sums before it sends them home.
+            for (keys, last) in keys_back.iter().zip([pieces, pieces, pieces + 1]) {
                 if stage == last {
                     builder.send_back(Dtype::F32, false, (TensorSet::DKV, self.with_kv(keys)));
                 }
             }
         }
         builder.plan
+    }
+
+    /// True for ranks that send rows of their own sequences to others.
+    fn givers(&self, transfers: &Transfers) -> Vec<bool> {
+        let mut gives = vec![false; self.ranks as usize];
+        let routes = [&transfers.queries, &transfers.relay, &transfers.keys];
+        for mv in routes.into_iter().flatten().flat_map(|(_, route)| transfers.moves(route)) {
+            let home = mv.from / self.launching.grid.cp == mv.seq;
+            gives[mv.from as usize] |= home && mv.from != mv.to;
+        }
+        gives
     }
 
     fn reversed(&self, table: &mut MoveTable, there: &Transfers, routes: &[(Band, Route)]) -> Vec<(Band, Route)> {
@@ -145,6 +165,14 @@ impl Builder {
             Span { start, end: table.len() as u32 }
         };
         drafts.iter().map(|drafts| drafts.iter().map(&mut span).collect()).collect()
+    }
+
+    /// Posts a dispatch on every rank that takes part, and says where.
+    fn dispatch(&mut self, call: u32) -> Vec<Option<OpId>> {
+        let post = |(rank, role): (usize, &Role)| {
+            role.takes_part().then(|| self.plan.ranks[rank].push(DISPATCH, Work::Exchange(call), Vec::new()))
+        };
+        self.roles.iter().enumerate().map(post).collect()
     }
 
     /// Posts a return: senders after their last launch so far.
