@@ -66,7 +66,7 @@ const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "lead_forward",
         alias: None,
-        default: DefaultValue::Number(1.0),
+        default: DefaultValue::Number(0.0),
         accepts: SHARE,
         summary: "share of a rank's own work that the forward does before work from elsewhere",
     },

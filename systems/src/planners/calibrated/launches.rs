@@ -2,7 +2,7 @@ use std::ops::Range;
 
 use skewbench_plan::{HeadRange, Mask, Pass, Rows, Tile, TileShape};
 
-use super::price::{Prices, parts};
+use super::price::{Heads, Prices, parts};
 use super::share::Job;
 use crate::planners::libra::grid::Grid;
 
@@ -82,11 +82,12 @@ impl Launching<'_> {
             return if job.home && stage == Stage::After { (job.end, job.end) } else { (job.start, job.end) };
         }
         let sequence = &self.grid.sequences[job.seq as usize];
-        let price = self.prices.rows(sequence, job.start, job.end) * lead;
+        let heads = Heads { all: self.heads(&job.band).len(), pieces: 1 };
+        let price = self.prices.rows(sequence, heads, job.start, job.end) * lead;
         let cut = if lead <= 0.0 {
             job.start
         } else {
-            self.prices.take(sequence, job.start, job.end, price, f64::INFINITY)
+            self.prices.take(sequence, heads, (job.start, job.end), price, f64::INFINITY)
         };
         if stage == Stage::Before { (job.start, cut) } else { (cut, job.end) }
     }
@@ -115,47 +116,68 @@ impl Launching<'_> {
             Stage::Away => (0..self.pieces).map(|m| self.piece(band, m)).collect(),
             _ => vec![self.heads(band)],
         };
-        let shape = |t: &Tile| TileShape { q: t.q.len, k: t.k.len };
-        let price = |mask, tiles: &[Tile]| -> u64 {
-            let shapes: Vec<TileShape> = tiles.iter().map(shape).collect();
-            pieces.iter().map(|heads| self.prices.launch(pass, mask, *heads, &shapes)).sum()
+        let lists = |mask, tiles: Vec<Tile>| self.lists(pass, mask, pieces[0], tiles);
+        let price = |mask, lists: &[Vec<Tile>]| -> u64 {
+            let one = |tiles: &Vec<Tile>| -> u64 {
+                let shapes: Vec<TileShape> = tiles.iter().map(tile_shape).collect();
+                pieces.iter().map(|heads| self.prices.launch(pass, mask, *heads, &shapes)).sum()
+            };
+            lists.iter().map(one).sum()
         };
-        let (mut squares, slanted): (Vec<Tile>, Vec<Tile>) = tiles.iter().partition(|t| t.q.len == t.k.len);
-        let one = price(Mask::Causal, &tiles);
-        let mut draft = |mask, tiles: Vec<Tile>| {
-            if !tiles.is_empty() {
-                out.push(Draft { stage, band: band.clone(), mask, tiles });
-            }
-        };
-        if !self.prices.split || slanted.is_empty() {
-            draft(Mask::Causal, tiles);
-            return one;
+        if !self.prices.split {
+            let all = [tiles];
+            let ps = price(Mask::Causal, &all);
+            out.extend(all.map(|tiles| Draft { stage, band: band.clone(), mask: Mask::Causal, tiles }));
+            return ps;
         }
-        let apart = price(Mask::Causal, &squares) + price(Mask::Causal, &slanted);
-        let mut best = one.min(apart);
-        if pass == Pass::Backward {
-            let before = squares.len();
-            squares.extend(slanted.iter().map(|t| Tile { k: t.q, ..*t }));
+        let (squares, slanted): (Vec<Tile>, Vec<Tile>) = tiles.iter().partition(|t| t.q.len == t.k.len);
+        let mut ways: Vec<Vec<(Mask, Vec<Vec<Tile>>)>> = vec![vec![(Mask::Causal, lists(Mask::Causal, tiles))]];
+        let mut extra = 0;
+        if !slanted.is_empty() && !squares.is_empty() {
+            let causal = |tiles| (Mask::Causal, lists(Mask::Causal, tiles));
+            ways.push(vec![causal(squares.clone()), causal(slanted.clone())]);
+        }
+        if pass == Pass::Backward && !slanted.is_empty() {
+            let diagonal = slanted.iter().map(|t| Tile { k: t.q, ..*t });
+            let diagonal: Vec<Tile> = squares.iter().copied().chain(diagonal).collect();
             let left = |t: &Tile| Tile { k: Rows::range(t.k.start, t.q.start), ..*t };
             let rectangles: Vec<Tile> = slanted.iter().map(left).collect();
             // Both add to the same rows of dQ: one result is read, the f32 sum read and written.
             let rows: u64 = slanted.iter().map(|t| u64::from(t.q.len)).sum();
             let met = rows * u64::from(self.heads(band).len()) * u64::from(self.prices.head_dim) * 2;
-            let cut = price(Mask::Causal, &squares) + price(Mask::Full, &rectangles) + self.prices.cost.copy_ps(5 * met);
-            if cut < best {
-                draft(Mask::Full, rectangles);
-                draft(Mask::Causal, squares);
-                return cut;
-            }
-            squares.truncate(before);
-            best = one.min(apart);
+            extra = self.prices.cost.copy_ps(5 * met);
+            ways.push(vec![
+                (Mask::Full, lists(Mask::Full, rectangles)),
+                (Mask::Causal, lists(Mask::Causal, diagonal)),
+            ]);
         }
-        if apart < one {
-            draft(Mask::Causal, squares);
-            draft(Mask::Causal, slanted);
-        } else {
-            draft(Mask::Causal, tiles);
+        let total = |way: &Vec<(Mask, Vec<Vec<Tile>>)>| {
+            let copies = if way.iter().any(|(mask, _)| *mask == Mask::Full) { extra } else { 0 };
+            way.iter().map(|(mask, lists)| price(*mask, lists)).sum::<u64>() + copies
+        };
+        let priced = ways.into_iter().map(|way| (total(&way), way));
+        let Some((ps, way)) = priced.min_by_key(|(ps, _)| *ps) else { return 0 };
+        for (mask, lists) in way {
+            out.extend(lists.into_iter().map(|tiles| Draft { stage, band: band.clone(), mask, tiles }));
         }
-        best
+        ps
     }
+
+    /// Tiles of one mask by launch: those that are faster alone, and the others together.
+    fn lists(&self, pass: Pass, mask: Mask, heads: HeadRange, tiles: Vec<Tile>) -> Vec<Vec<Tile>> {
+        if tiles.len() < 2 {
+            return vec![tiles];
+        }
+        let alone = |tile: &Tile| self.prices.better_alone(pass, mask, heads, tile_shape(tile));
+        let (alone, together): (Vec<Tile>, Vec<Tile>) = tiles.into_iter().partition(alone);
+        let mut lists: Vec<Vec<Tile>> = alone.into_iter().map(|tile| vec![tile]).collect();
+        if !together.is_empty() {
+            lists.push(together);
+        }
+        lists
+    }
+}
+
+fn tile_shape(tile: &Tile) -> TileShape {
+    TileShape { q: tile.q.len, k: tile.k.len }
 }

@@ -17,7 +17,7 @@ pub use options::{Balance, CalibratedOptions};
 use super::libra::check_domain;
 use super::libra::grid::Grid;
 use launches::{Draft, Launching};
-use price::{Prices, UNIT};
+use price::{Heads, Prices, UNIT};
 use schedule::Scheduling;
 use share::{Division, Job};
 use transfers::Transfers;
@@ -162,6 +162,7 @@ impl Calibrated {
             nodes: domain.nodes,
             most_pairs: self.most_pairs(domain, ranks)?,
             near_first: self.options.near_first,
+            pieces: launching.pieces,
         };
         let home = division.home_prices();
         let total: f64 = home.iter().sum();
@@ -192,12 +193,18 @@ impl Calibrated {
                 slowest = slowest.max(time(rank));
                 sum += time(rank);
             }
+            if std::env::var("CALIB_DEBUG").is_ok() {
+                let n = ranks as f64;
+                let c: Vec<f64> = (0..ranks as usize).map(|r| computed[0][r] + computed[1][r]).collect();
+                let top = (0..ranks as usize).max_by(|a, b| time(*a).total_cmp(&time(*b))).unwrap();
+                eprintln!("slowest {:.2} mean {:.2} computed max {:.2} mean {:.2} exposed max {:.2} | top {top} home {:.2} cap {:.2} got {:.2} beside {:.2} exposed {:.2} caps min {:.2} max {:.2}", slowest/1e9, sum/n/1e9, c.iter().cloned().fold(0.0,f64::max)/1e9, c.iter().sum::<f64>()/n/1e9, exposed.iter().cloned().fold(0.0,f64::max)/1e9, home[top]/1e9, capacity[top]/1e9, price_of(&jobs, top as u32, &division)/1e9, beside[top]/1e9, exposed[top]/1e9, capacity.iter().cloned().fold(f64::INFINITY,f64::min)/1e9, capacity.iter().cloned().fold(0.0,f64::max)/1e9);
+            }
             let close = slowest <= sum / f64::from(ranks) * (1.0 + CLOSE);
             for (rank, beside) in beside.iter_mut().enumerate() {
                 // What the rank was predicted beyond the price of its work in this round.
                 let price = price_of(&jobs, rank as u32, &division) * factors[rank];
                 let found = time(rank) - price;
-                *beside = 0.5 * *beside + 0.5 * found;
+                *beside = 0.3 * *beside + 0.7 * found;
             }
             if best.as_ref().is_none_or(|(time, _)| slowest < *time) {
                 best = Some((slowest, Divided { transfers, drafts }));
@@ -280,7 +287,8 @@ fn price_of(jobs: &[Job], rank: u32, division: &Division<'_>) -> f64 {
     own.map(|job| {
         let heads: u32 =
             division.shards[job.band.start as usize..job.band.end as usize].iter().map(|s| s.len()).sum();
-        division.prices.rows(&division.grid.sequences[job.seq as usize], job.start, job.end) * f64::from(heads)
+        let heads = Heads { all: heads, pieces: if job.home { 1 } else { division.pieces } };
+        division.prices.rows(&division.grid.sequences[job.seq as usize], heads, job.start, job.end)
     })
     .sum()
 }

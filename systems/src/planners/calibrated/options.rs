@@ -53,7 +53,7 @@ impl Default for CalibratedOptions {
             near_first: true,
             relay: true,
             send_first: true,
-            lead_forward: 1.0,
+            lead_forward: 0.0,
             lead_backward: 0.0,
             resend: false,
             max_flops: 2.0,

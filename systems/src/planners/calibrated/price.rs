@@ -16,11 +16,12 @@ pub(super) struct Prices<'a> {
     pub split: bool,
 }
 
-/// What is measured along the rows of a sequence.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Measure {
-    Price,
-    Pairs,
+/// Query heads of a price.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heads {
+    pub all: u32,
+    /// Launches that they are divided into.
+    pub pieces: u32,
 }
 
 impl Prices<'_> {
@@ -33,13 +34,28 @@ impl Prices<'_> {
         LaunchShape { pass, mask, q_heads, kv_heads: 1, head_dim: self.head_dim, tiles }
     }
 
-    /// Price of one query head of the causal rows `q` that see at most `k` keys, both passes: picoseconds, or pairs.
-    fn tile(&self, q: u32, k: u32) -> f64 {
+    /// Picoseconds that a tile adds: of a launch of its own, or of a larger one, whichever is less.
+    fn alone_or_among(&self, pass: Pass, mask: Mask, heads: u32, q: u32, k: u32) -> u64 {
+        let tile = [TileShape { q, k }];
+        let shape = self.shape(pass, mask, heads, &tile);
+        self.cost.launch_ps(&shape).min(self.cost.marginal_ps(&shape))
+    }
+
+    /// True when a launch of its own costs a tile less than a share in a larger one.
+    pub fn better_alone(&self, pass: Pass, mask: Mask, heads: HeadRange, tile: TileShape) -> bool {
+        let tile = [tile];
+        let shape = self.shape(pass, mask, heads.len(), &tile);
+        self.cost.launch_ps(&shape) < self.cost.marginal_ps(&shape)
+    }
+
+    /// Price of the causal rows `q` that see at most `k` keys, both passes: picoseconds, or pairs x query heads.
+    fn tile(&self, heads: Heads, q: u32, k: u32) -> f64 {
         if self.balance == Balance::Flops {
-            return Mask::Causal.pairs(q, k) as f64;
+            return Mask::Causal.pairs(q, k) as f64 * f64::from(heads.all);
         }
         let ps = |pass, mask, q, k| {
-            self.cost.marginal_ps(&self.shape(pass, mask, 1, &[TileShape { q, k }])) as f64
+            let one = self.alone_or_among(pass, mask, heads.all.div_ceil(heads.pieces), q, k) as f64;
+            one * f64::from(heads.all) / f64::from(heads.all.div_ceil(heads.pieces))
         };
         let forward = ps(Pass::Forward, Mask::Causal, q, k);
         let whole = ps(Pass::Backward, Mask::Causal, q, k);
@@ -50,9 +66,9 @@ impl Prices<'_> {
         forward + whole
     }
 
-    /// Price of one query head of rows `[start, end)`.
-    pub fn rows(&self, sequence: &Sequence, start: u32, end: u32) -> f64 {
-        parts(sequence, start, end).map(|part| self.tile(part.rows(), part.keys())).sum()
+    /// Price of rows `[start, end)`.
+    pub fn rows(&self, sequence: &Sequence, heads: Heads, start: u32, end: u32) -> f64 {
+        parts(sequence, start, end).map(|part| self.tile(heads, part.rows(), part.keys())).sum()
     }
 
     /// Pairs of rows `[start, end)`.
@@ -60,36 +76,38 @@ impl Prices<'_> {
         parts(sequence, start, end).map(|part| Mask::Causal.pairs(part.rows(), part.keys())).sum()
     }
 
-    /// The first row at which the price of a query head from `start` on has reached `price`, or its pairs have reached `pairs`; at most
+    /// The first row at which the price from `start` on has reached `price`, or the pairs x query heads have reached `pairs`; at most
     /// `end` and above `start`.
-    pub fn take(&self, sequence: &Sequence, start: u32, end: u32, price: f64, pairs: f64) -> u32 {
-        let by_price = self.advance(sequence, start, end, price, Measure::Price);
-        let most = Self::pairs(sequence, start, by_price) as f64;
-        if most <= pairs { by_price } else { self.advance(sequence, start, by_price, pairs, Measure::Pairs) }
-    }
-
-    fn advance(&self, sequence: &Sequence, start: u32, end: u32, budget: f64, measure: Measure) -> u32 {
-        let of = |q, k| match measure {
-            Measure::Price => self.tile(q, k),
-            Measure::Pairs => Mask::Causal.pairs(q, k) as f64,
-        };
-        let mut done = 0.0;
-        for part in parts(sequence, start, end) {
-            let whole = of(part.rows(), part.keys());
-            if done + whole < budget {
-                done += whole;
-                continue;
-            }
-            let (mut low, mut high) = (0, part.rows().div_ceil(UNIT));
-            while low + 1 < high {
-                let middle = low + (high - low) / 2;
-                let rows = middle * UNIT;
-                if done + of(rows, part.start + rows - part.document) >= budget { high = middle } else { low = middle }
-            }
-            return (part.start + high.min(part.rows().div_ceil(UNIT)).saturating_mul(UNIT).min(part.rows())).min(end);
+    pub fn take(&self, sequence: &Sequence, heads: Heads, rows: (u32, u32), price: f64, pairs: f64) -> u32 {
+        let (start, end) = rows;
+        let by_price = advance(sequence, start, end, price, |q, k| self.tile(heads, q, k));
+        let count = f64::from(heads.all);
+        let most = Self::pairs(sequence, start, by_price) as f64 * count;
+        if most <= pairs {
+            return by_price;
         }
-        end
+        advance(sequence, start, by_price, pairs, |q, k| Mask::Causal.pairs(q, k) as f64 * count)
     }
+}
+
+/// The first row at which a sum over tiles from `start` on has reached `budget`.
+fn advance(sequence: &Sequence, start: u32, end: u32, budget: f64, of: impl Fn(u32, u32) -> f64) -> u32 {
+    let mut done = 0.0;
+    for part in parts(sequence, start, end) {
+        let whole = of(part.rows(), part.keys());
+        if done + whole < budget {
+            done += whole;
+            continue;
+        }
+        let (mut low, mut high) = (0, part.rows().div_ceil(UNIT));
+        while low + 1 < high {
+            let middle = low + (high - low) / 2;
+            let rows = middle * UNIT;
+            if done + of(rows, part.start + rows - part.document) >= budget { high = middle } else { low = middle }
+        }
+        return (part.start + high.min(part.rows().div_ceil(UNIT)).saturating_mul(UNIT).min(part.rows())).min(end);
+    }
+    end
 }
 
 /// Rows `[start, end)` of a document that begins at `document`.

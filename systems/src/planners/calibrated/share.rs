@@ -3,7 +3,7 @@ use std::ops::Range;
 
 use skewbench_plan::HeadRange;
 
-use super::price::Prices;
+use super::price::{Heads, Prices};
 use crate::planners::libra::grid::Grid;
 
 /// Rows of one sequence x neighbouring head shards that one worker computes.
@@ -31,6 +31,8 @@ pub(super) struct Division<'a> {
     /// Pairs x query heads that no worker is filled above.
     pub most_pairs: u64,
     pub near_first: bool,
+    /// Head pieces of work from elsewhere.
+    pub pieces: u32,
 }
 
 /// Rows x one head shard that their home cannot compute in time.
@@ -54,13 +56,17 @@ struct Room {
 /// Remainders below this share of the mean capacity are not worth a transfer.
 const SLIVER: f64 = 0.002;
 
+/// How often what is left over is dealt again.
+const REDEALS: usize = 6;
+
 impl Division<'_> {
     /// Price of every rank's own rows, all heads.
     pub fn home_prices(&self) -> Vec<f64> {
         let heads: u32 = self.shards.iter().map(|s| s.len()).sum();
         let grid = self.grid;
         let shards = grid.sequences.iter().flat_map(|s| (0..grid.cp as usize).map(move |c| (s, s.shard(c))));
-        shards.map(|(sequence, (start, end))| self.prices.rows(sequence, start, end) * f64::from(heads)).collect()
+        let heads = Heads { all: heads, pieces: 1 };
+        shards.map(|(sequence, (start, end))| self.prices.rows(sequence, heads, start, end)).collect()
     }
 
     /// Divides the work so that worker `w` gets the price `capacity[w]`, as far as granules and the limit of pairs allow: every rank
@@ -80,8 +86,29 @@ impl Division<'_> {
             self.deal(&mut surplus, &mut rooms, sliver, &mut jobs, sequence);
         }
         self.deal(&mut surplus, &mut rooms, 0.0, &mut jobs, |_| 0);
-        self.place_rest(surplus, rooms, &mut jobs);
+        // Prices are not quite additive: what is left is shared out evenly.
+        for _ in 0..REDEALS {
+            if surplus.is_empty() || rooms.is_empty() {
+                break;
+            }
+            let more = self.price(&surplus) / rooms.len() as f64;
+            rooms.iter_mut().for_each(|room| room.price += more);
+            self.deal(&mut surplus, &mut rooms, 0.0, &mut jobs, |_| 0);
+        }
+        self.place_rest(surplus, &mut jobs);
         tidy(jobs)
+    }
+
+    /// Query heads of a head shard of work from elsewhere.
+    fn away(&self, shard: u32) -> Heads {
+        Heads { all: self.shards[shard as usize].len(), pieces: self.pieces }
+    }
+
+    fn price(&self, surplus: &[Surplus]) -> f64 {
+        let of = |piece: &Surplus| {
+            self.prices.rows(&self.grid.sequences[piece.seq as usize], self.away(piece.shard), piece.start, piece.end)
+        };
+        surplus.iter().map(of).sum()
     }
 
     #[expect(clippy::too_many_arguments, reason = "the three lists that a rank adds to")]
@@ -113,7 +140,7 @@ impl Division<'_> {
             kept = count;
         } else {
             while let Some(shard) = self.shards.get(kept as usize) {
-                let price = home * f64::from(shard.len()) / f64::from(heads);
+                let price = self.prices.rows(sequence, Heads { all: shard.len(), pieces: 1 }, start, end);
                 if !fits(&room, price, shard.len()) {
                     break;
                 }
@@ -126,16 +153,13 @@ impl Division<'_> {
             jobs.push(job(0..kept, start, end));
         }
         if kept == count {
-            if room.price > 0.0 {
-                rooms.push(room);
-            }
+            rooms.push(room);
             return;
         }
-        let shard_heads = f64::from(self.shards[kept as usize].len());
         let mut from = start;
         if room.price > sliver && room.pairs > 0.0 {
-            let (price, pairs) = (room.price / shard_heads, room.pairs / shard_heads);
-            from = self.prices.take(sequence, start, end, price, pairs);
+            let heads = Heads { pieces: 1, ..self.away(kept) };
+            from = self.prices.take(sequence, heads, (start, end), room.price, room.pairs);
             jobs.push(job(kept..kept + 1, start, from));
         }
         for shard in kept..count {
@@ -175,17 +199,17 @@ impl Division<'_> {
                 }
             }
             surplus.extend(pieces.into_iter().rev());
-            rooms.extend(free.into_iter().filter(|room| room.price > 0.0 && room.pairs > 0.0));
+            rooms.extend(free);
         }
     }
 
     /// Gives a worker as much of a piece as it has room for; true when nothing is left of the piece.
     fn fill(&self, piece: &mut Surplus, room: &mut Room, jobs: &mut Vec<Job>) -> bool {
         let sequence = &self.grid.sequences[piece.seq as usize];
-        let heads = f64::from(self.shards[piece.shard as usize].len());
-        let end = self.prices.take(sequence, piece.start, piece.end, room.price / heads, room.pairs / heads);
-        room.price -= self.prices.rows(sequence, piece.start, end) * heads;
-        room.pairs -= Prices::pairs(sequence, piece.start, end) as f64 * heads;
+        let heads = self.away(piece.shard);
+        let end = self.prices.take(sequence, heads, (piece.start, piece.end), room.price, room.pairs);
+        room.price -= self.prices.rows(sequence, heads, piece.start, end);
+        room.pairs -= Prices::pairs(sequence, piece.start, end) as f64 * f64::from(heads.all);
         jobs.push(Job {
             worker: room.worker,
             seq: piece.seq,
@@ -199,7 +223,7 @@ impl Division<'_> {
     }
 
     /// What rounding left over: to the workers with the most room in pairs, of which there is always some.
-    fn place_rest(&self, surplus: Vec<Surplus>, rooms: Vec<Room>, jobs: &mut Vec<Job>) {
+    fn place_rest(&self, surplus: Vec<Surplus>, jobs: &mut Vec<Job>) {
         if surplus.is_empty() {
             return;
         }
@@ -210,7 +234,6 @@ impl Division<'_> {
             let heads: u32 = self.shards[job.band.start as usize..job.band.end as usize].iter().map(|s| s.len()).sum();
             pairs[job.worker as usize] += Prices::pairs(sequence, job.start, job.end) * u64::from(heads);
         }
-        drop(rooms);
         let mut least: std::collections::BinaryHeap<std::cmp::Reverse<(u64, u32)>> =
             (0u32..).zip(&pairs).map(|(worker, &pairs)| std::cmp::Reverse((pairs, worker))).collect();
         for mut piece in surplus {
