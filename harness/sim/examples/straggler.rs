@@ -80,6 +80,23 @@ fn wave(system: &System, pricing: &Arc<Pricing>, layout: &Layout, domains: &[(u3
         let program = lower(&plan, &facts, &checked.operands)?;
         let times = simulate(&program, &Machine::new(pricing.clone(), nodes), Runs::ALL)?;
         let (f, b) = (&times.forward, &times.backward);
+        if std::env::var("RANKS").is_ok() {
+            for (name, p, pass) in [("fwd", f, &plan.forward), ("bwd", b, &plan.backward)] {
+                let mut gives = vec![0u64; p.rank_end_ps.len()];
+                let mut gets = gives.clone();
+                for mv in &pass.moves {
+                    if mv.from != mv.to { gives[mv.from as usize] += u64::from(mv.rows.len); gets[mv.to as usize] += u64::from(mv.rows.len); }
+                }
+                let mut order: Vec<usize> = (0..gives.len()).collect();
+                order.sort_by_key(|r| std::cmp::Reverse(p.rank_end_ps[*r]));
+                let launch: Vec<f64> = p.launch_ps.iter().map(|x| *x as f64 / 1e9).collect();
+                let mean = launch.iter().sum::<f64>() / launch.len() as f64;
+                println!("{name} wave {:.1} compute {:.1} transfers {:.1} launches mean {mean:.1} max {:.1}", p.wave_ps as f64/1e9, p.compute_only_ps.unwrap_or(0) as f64/1e9, p.transfers_only_ps.unwrap_or(0) as f64/1e9, launch.iter().copied().fold(0.0, f64::max));
+                for &r in order.iter().step_by((order.len() / 8).max(1)) {
+                    println!("   rank {r:3} end {:.1} launches {:.1} launch count {} sends {} rows gets {} rows", p.rank_end_ps[r] as f64/1e9, launch[r], pass.ranks[r].streams.first().map_or(0, Vec::len), gives[r], gets[r]);
+                }
+            }
+        }
         if f.wave_ps + b.wave_ps > out.total {
             out.total = f.wave_ps + b.wave_ps;
             (out.forward, out.backward) = (f.wave_ps, b.wave_ps);

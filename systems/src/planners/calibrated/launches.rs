@@ -2,7 +2,7 @@ use std::ops::Range;
 
 use skewbench_plan::{HeadRange, Mask, Pass, Rows, Tile, TileShape};
 
-use super::price::{Heads, Prices, parts};
+use super::price::{Prices, parts};
 use super::share::Job;
 use crate::planners::libra::grid::Grid;
 
@@ -11,13 +11,13 @@ use crate::planners::libra::grid::Grid;
 pub(super) enum Stage {
     /// Own rows, before work from elsewhere.
     Before,
-    /// Rows from elsewhere, in head pieces.
-    Away,
+    /// A piece of the rows from elsewhere.
+    Away(u32),
     /// Own rows, after work from elsewhere.
     After,
 }
 
-/// Tiles of one mask that one worker runs in one launch, or in one launch a head piece.
+/// Tiles of one mask that one worker runs in one launch.
 #[derive(Clone, Debug)]
 pub(super) struct Draft {
     pub stage: Stage,
@@ -27,6 +27,9 @@ pub(super) struct Draft {
     pub tiles: Vec<Tile>,
 }
 
+/// Prices are of both passes; this many times the time of one, forward and backward, which have 2 and 5 matrix products a tile.
+const BOTH_OVER: [f64; 2] = [3.5, 1.4];
+
 /// How jobs become launches.
 #[derive(Clone, Copy)]
 pub(super) struct Launching<'a> {
@@ -34,9 +37,9 @@ pub(super) struct Launching<'a> {
     pub prices: Prices<'a>,
     /// Query heads of every head shard.
     pub shards: &'a [HeadRange],
-    /// Head pieces of work from elsewhere.
+    /// Pieces of the rows of work from elsewhere.
     pub pieces: u32,
-    /// Share of own work that runs before work from elsewhere, by pass.
+    /// Picoseconds of own work that run before work from elsewhere, by pass.
     pub lead: [f64; 2],
 }
 
@@ -47,27 +50,24 @@ impl Launching<'_> {
         HeadRange::new(of(band.start).start, of(band.end - 1).end)
     }
 
-    /// Query heads of piece `m` of neighbouring head shards.
-    pub fn piece(&self, band: &Range<u32>, m: u32) -> HeadRange {
-        let all = self.heads(band);
-        let piece = HeadRange::piece(all.len() as u16, m, self.pieces);
-        HeadRange::new(all.start + piece.start, all.start + piece.end)
-    }
-
     /// Launches of one worker in `pass`, in order, with their time in picoseconds.
     pub fn drafts(&self, pass: Pass, jobs: &[Job]) -> (Vec<Draft>, u64) {
         let (mut drafts, mut ps) = (Vec::new(), 0);
         let away = jobs.iter().any(|job| !job.home);
-        let lead = if away { self.lead[pass as usize] } else { 1.0 };
-        for stage in [Stage::Before, Stage::Away, Stage::After] {
+        let lead = if away { self.lead[pass as usize] * BOTH_OVER[pass as usize] } else { f64::INFINITY };
+        let stages = std::iter::once(Stage::Before).chain((0..self.pieces).map(Stage::Away)).chain([Stage::After]);
+        for stage in stages {
             for same in jobs.chunk_by(|a, b| (a.home, &a.band) == (b.home, &b.band)) {
                 let Some(first) = same.first() else { continue };
-                if first.home == (stage == Stage::Away) {
+                if first.home == matches!(stage, Stage::Away(_)) {
                     continue;
                 }
                 let mut tiles = Vec::new();
                 for job in same {
-                    let (start, end) = self.rows(job, stage, lead);
+                    let (start, end) = match stage {
+                        Stage::Away(m) => job.piece(m, self.pieces),
+                        _ => self.own_rows(job, stage, lead),
+                    };
                     self.tiles(job, start, end, &mut tiles);
                 }
                 ps += self.group(pass, stage, &first.band, tiles, &mut drafts);
@@ -76,18 +76,16 @@ impl Launching<'_> {
         (drafts, ps)
     }
 
-    /// Rows of a job that run in a stage.
-    fn rows(&self, job: &Job, stage: Stage, lead: f64) -> (u32, u32) {
-        if !job.home || lead >= 1.0 {
-            return if job.home && stage == Stage::After { (job.end, job.end) } else { (job.start, job.end) };
-        }
+    /// Own rows that run before or after work from elsewhere.
+    fn own_rows(&self, job: &Job, stage: Stage, lead: f64) -> (u32, u32) {
         let sequence = &self.grid.sequences[job.seq as usize];
-        let heads = Heads { all: self.heads(&job.band).len(), pieces: 1 };
-        let price = self.prices.rows(sequence, heads, job.start, job.end) * lead;
         let cut = if lead <= 0.0 {
             job.start
+        } else if lead.is_infinite() {
+            job.end
         } else {
-            self.prices.take(sequence, heads, (job.start, job.end), price, f64::INFINITY)
+            let heads = self.heads(&job.band).len();
+            self.prices.take(sequence, heads, (job.start, job.end), lead, f64::INFINITY)
         };
         if stage == Stage::Before { (job.start, cut) } else { (cut, job.end) }
     }
@@ -112,15 +110,12 @@ impl Launching<'_> {
         if tiles.is_empty() {
             return 0;
         }
-        let pieces: Vec<HeadRange> = match stage {
-            Stage::Away => (0..self.pieces).map(|m| self.piece(band, m)).collect(),
-            _ => vec![self.heads(band)],
-        };
-        let lists = |mask, tiles: Vec<Tile>| self.lists(pass, mask, pieces[0], tiles);
+        let heads = self.heads(band);
+        let lists = |mask, tiles: Vec<Tile>| self.lists(pass, mask, heads, tiles);
         let price = |mask, lists: &[Vec<Tile>]| -> u64 {
-            let one = |tiles: &Vec<Tile>| -> u64 {
+            let one = |tiles: &Vec<Tile>| {
                 let shapes: Vec<TileShape> = tiles.iter().map(tile_shape).collect();
-                pieces.iter().map(|heads| self.prices.launch(pass, mask, *heads, &shapes)).sum()
+                self.prices.launch(pass, mask, heads, &shapes)
             };
             lists.iter().map(one).sum()
         };
@@ -144,7 +139,7 @@ impl Launching<'_> {
             let rectangles: Vec<Tile> = slanted.iter().map(left).collect();
             // Both add to the same rows of dQ: one result is read, the f32 sum read and written.
             let rows: u64 = slanted.iter().map(|t| u64::from(t.q.len)).sum();
-            let met = rows * u64::from(self.heads(band).len()) * u64::from(self.prices.head_dim) * 2;
+            let met = rows * u64::from(heads.len()) * u64::from(self.prices.head_dim) * 2;
             extra = self.prices.cost.copy_ps(5 * met);
             ways.push(vec![
                 (Mask::Full, lists(Mask::Full, rectangles)),

@@ -17,7 +17,7 @@ pub use options::{Balance, CalibratedOptions};
 use super::libra::check_domain;
 use super::libra::grid::Grid;
 use launches::{Draft, Launching};
-use price::{Heads, Prices, UNIT};
+use price::{Prices, UNIT};
 use schedule::Scheduling;
 use share::{Division, Job};
 use transfers::Transfers;
@@ -68,8 +68,7 @@ impl Planner for Calibrated {
         let Domain { sequences, cp, shape, .. } = *domain;
         let grid = Grid::new(sequences, cp, u32::MAX);
         let (shards, kv_shards) = self.head_shards(shape);
-        let widest = shards.iter().map(|s| s.len()).min().unwrap_or(1);
-        let pieces = options.pieces.unwrap_or(PIECES).clamp(1, widest);
+        let pieces = options.pieces.unwrap_or(PIECES);
         let prices = Prices {
             cost: domain.cost,
             head_dim: shape.head_dim,
@@ -81,7 +80,7 @@ impl Planner for Calibrated {
             prices,
             shards: &shards,
             pieces,
-            lead: [options.lead_forward, options.lead_backward],
+            lead: [0.0; 2],
         };
         let made = self.divide(domain, &grid, launching, ranks)?;
         let slowed = domain.cost.transfer_rate_under_compute() < 1.0;
@@ -152,7 +151,7 @@ impl Calibrated {
         &self,
         domain: &Domain<'_>,
         grid: &Grid,
-        launching: Launching<'_>,
+        mut launching: Launching<'_>,
         ranks: u32,
     ) -> Result<Divided, SystemError> {
         let division = Division {
@@ -162,7 +161,6 @@ impl Calibrated {
             nodes: domain.nodes,
             most_pairs: self.most_pairs(domain, ranks)?,
             near_first: self.options.near_first,
-            pieces: launching.pieces,
         };
         let home = division.home_prices();
         let total: f64 = home.iter().sum();
@@ -175,7 +173,7 @@ impl Calibrated {
         for _ in 0..rounds {
             let capacity = capacities(total, &factors, &beside);
             let jobs = division.jobs(&home, &capacity);
-            let transfers = Transfers::new(grid, &jobs, domain.nodes, self.options.relay);
+            let transfers = Transfers::new(grid, &jobs, domain.nodes, launching.pieces, self.options.relay);
             let mut drafts = [vec![Vec::new(); ranks as usize], vec![Vec::new(); ranks as usize]];
             let mut computed = [vec![0.0; ranks as usize], vec![0.0; ranks as usize]];
             for same in jobs.chunk_by(|a, b| a.worker == b.worker) {
@@ -186,7 +184,7 @@ impl Calibrated {
                     computed[pass as usize][rank] = ps as f64 * factors[rank];
                 }
             }
-            let exposed = self.exposed(domain, &transfers, &computed, launching);
+            let (exposed, longest) = self.exposed(domain, &transfers, &computed, launching);
             let time = |rank: usize| computed[0][rank] + computed[1][rank] + exposed[rank];
             let (mut slowest, mut sum) = (0.0f64, 0.0);
             for rank in 0..ranks as usize {
@@ -209,25 +207,25 @@ impl Calibrated {
             if best.as_ref().is_none_or(|(time, _)| slowest < *time) {
                 best = Some((slowest, Divided { transfers, drafts }));
             }
-            if close {
+            if launching.lead == [0.0; 2] {
+                let shares = [self.options.lead_forward, self.options.lead_backward];
+                launching.lead = [longest[0] * shares[0], longest[1] * shares[1]];
+            } else if close {
                 break;
             }
         }
         best.map(|(_, made)| made).ok_or_else(|| SystemError::Impossible("a pool without ranks".to_owned()))
     }
 
-    /// Picoseconds of transfers that every rank's computation cannot hide, both passes.
+    /// Picoseconds of transfers that every rank's computation cannot hide, both passes, and the longest dispatch of a rank by pass.
     fn exposed(
         &self,
         domain: &Domain<'_>,
         transfers: &Transfers,
         computed: &[Vec<f64>; 2],
         launching: Launching<'_>,
-    ) -> Vec<f64> {
+    ) -> (Vec<f64>, [f64; 2]) {
         let ranks = computed[0].len();
-        if !self.options.count_transfers {
-            return vec![0.0; ranks];
-        }
         let shape = domain.shape;
         let row = |set: TensorSet, dtype| set.iter().map(|t| t.row_bytes(shape.head_dim, dtype)).sum::<u64>();
         let keys = row(TensorSet::KV, Dtype::Bf16);
@@ -241,42 +239,52 @@ impl Calibrated {
         ];
         let keys = [[keys, 0], [if self.options.resend { keys } else { 0 }, gradients]];
         let group = u64::from(shape.group());
-        let mut busy = [vec![[[0u64; 2]; 2]; ranks], vec![[[0u64; 2]; 2]; ranks]];
-        for (routes, bytes, share) in [
-            (&transfers.queries, rows, 1),
-            (&transfers.own_keys, keys, group),
-            (&transfers.relay, keys, group),
-            (&transfers.keys, keys, group),
-        ] {
+        // Bytes by pass, rank, step, inside a node or not, sent or received. Steps: own keys, other dispatches, returns.
+        let mut busy = [vec![[[[0u64; 2]; 2]; 3]; ranks], vec![[[[0u64; 2]; 2]; 3]; ranks]];
+        let mut gives = vec![false; ranks];
+        let node = |rank: u32| domain.nodes.get(rank as usize).copied().unwrap_or(0);
+        let keys = [(&transfers.own_keys, 0), (&transfers.relay, 1), (&transfers.keys, 1)]
+            .map(|(routes, step)| (routes, keys, group, step));
+        for (routes, bytes, share, step) in transfers.queries.iter().map(|piece| (piece, rows, 1, 1)).chain(keys) {
             for ((a, b), route) in routes {
                 let heads = u64::from(launching.heads(&(*a..*b)).len()) / share;
                 for mv in transfers.moves(route).iter().filter(|mv| mv.from != mv.to) {
-                    let node = |rank: u32| domain.nodes.get(rank as usize).copied().unwrap_or(0);
+                    let (from, to) = (mv.from as usize, mv.to as usize);
                     let inside = usize::from(node(mv.from) == node(mv.to));
+                    gives[from] |= step > 0 && mv.from / domain.cp == mv.seq;
                     for (busy, [there, back]) in busy.iter_mut().zip(bytes) {
                         let size = u64::from(mv.rows.len) * heads;
-                        busy[mv.from as usize][inside][0] += size * there;
-                        busy[mv.to as usize][inside][1] += size * there;
-                        busy[mv.to as usize][inside][0] += size * back;
-                        busy[mv.from as usize][inside][1] += size * back;
+                        busy[from][step][inside][0] += size * there;
+                        busy[to][step][inside][1] += size * there;
+                        busy[to][2][inside][0] += size * back;
+                        busy[from][2][inside][1] += size * back;
                     }
                 }
             }
         }
         let hidden = domain.cost.transfer_rate_under_compute();
-        (0..ranks)
-            .map(|rank| {
-                (0..2)
-                    .map(|pass| {
-                        let ps = |inside: usize| {
-                            let most = busy[pass][rank][inside].iter().copied().max().unwrap_or(0);
-                            domain.cost.transfer_ps(most, inside == 1) as f64
-                        };
-                        (ps(0).max(ps(1)) - hidden * computed[pass][rank]).max(0.0)
-                    })
-                    .sum()
-            })
-            .collect()
+        let ps = |bytes: [[u64; 2]; 2]| {
+            let one = |inside: usize| domain.cost.transfer_ps(bytes[inside][0].max(bytes[inside][1]), inside == 1);
+            one(0).max(one(1)) as f64
+        };
+        let mut exposed = vec![0.0; ranks];
+        let mut longest = [0.0f64; 2];
+        for rank in 0..ranks {
+            for ((busy, computed), longest) in busy.iter().zip(computed).zip(&mut longest) {
+                let [own, there, back] = busy[rank].map(ps);
+                *longest = longest.max(own + there);
+                let covered = hidden * computed[rank];
+                let ps = if gives[rank] && self.options.send_first && hidden < 1.0 {
+                    own + there + (back - covered).max(0.0)
+                } else {
+                    (own + there + back - covered).max(0.0)
+                };
+                if self.options.count_transfers {
+                    exposed[rank] += ps;
+                }
+            }
+        }
+        (exposed, longest)
     }
 }
 
@@ -287,7 +295,6 @@ fn price_of(jobs: &[Job], rank: u32, division: &Division<'_>) -> f64 {
     own.map(|job| {
         let heads: u32 =
             division.shards[job.band.start as usize..job.band.end as usize].iter().map(|s| s.len()).sum();
-        let heads = Heads { all: heads, pieces: if job.home { 1 } else { division.pieces } };
         division.prices.rows(&division.grid.sequences[job.seq as usize], heads, job.start, job.end)
     })
     .sum()

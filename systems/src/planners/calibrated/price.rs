@@ -16,14 +16,6 @@ pub(super) struct Prices<'a> {
     pub split: bool,
 }
 
-/// Query heads of a price.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Heads {
-    pub all: u32,
-    /// Launches that they are divided into.
-    pub pieces: u32,
-}
-
 impl Prices<'_> {
     /// Picoseconds of a launch; 0 without tiles.
     pub fn launch(&self, pass: Pass, mask: Mask, heads: HeadRange, tiles: &[TileShape]) -> u64 {
@@ -49,14 +41,11 @@ impl Prices<'_> {
     }
 
     /// Price of the causal rows `q` that see at most `k` keys, both passes: picoseconds, or pairs x query heads.
-    fn tile(&self, heads: Heads, q: u32, k: u32) -> f64 {
+    fn tile(&self, heads: u32, q: u32, k: u32) -> f64 {
         if self.balance == Balance::Flops {
-            return Mask::Causal.pairs(q, k) as f64 * f64::from(heads.all);
+            return Mask::Causal.pairs(q, k) as f64 * f64::from(heads);
         }
-        let ps = |pass, mask, q, k| {
-            let one = self.alone_or_among(pass, mask, heads.all.div_ceil(heads.pieces), q, k) as f64;
-            one * f64::from(heads.all) / f64::from(heads.all.div_ceil(heads.pieces))
-        };
+        let ps = |pass, mask, q, k| self.alone_or_among(pass, mask, heads, q, k) as f64;
         let forward = ps(Pass::Forward, Mask::Causal, q, k);
         let whole = ps(Pass::Backward, Mask::Causal, q, k);
         if q < k && self.split {
@@ -67,7 +56,7 @@ impl Prices<'_> {
     }
 
     /// Price of rows `[start, end)`.
-    pub fn rows(&self, sequence: &Sequence, heads: Heads, start: u32, end: u32) -> f64 {
+    pub fn rows(&self, sequence: &Sequence, heads: u32, start: u32, end: u32) -> f64 {
         parts(sequence, start, end).map(|part| self.tile(heads, part.rows(), part.keys())).sum()
     }
 
@@ -78,10 +67,10 @@ impl Prices<'_> {
 
     /// The first row at which the price from `start` on has reached `price`, or the pairs x query heads have reached `pairs`; at most
     /// `end` and above `start`.
-    pub fn take(&self, sequence: &Sequence, heads: Heads, rows: (u32, u32), price: f64, pairs: f64) -> u32 {
+    pub fn take(&self, sequence: &Sequence, heads: u32, rows: (u32, u32), price: f64, pairs: f64) -> u32 {
         let (start, end) = rows;
         let by_price = advance(sequence, start, end, price, |q, k| self.tile(heads, q, k));
-        let count = f64::from(heads.all);
+        let count = f64::from(heads);
         let most = Self::pairs(sequence, start, by_price) as f64 * count;
         if most <= pairs {
             return by_price;

@@ -40,11 +40,12 @@ impl Scheduling<'_> {
         let keys_travel = pass == Pass::Forward || self.resend;
         let mut table = transfers.table.clone();
         if !keys_travel {
-            let end = transfers.queries.last().map_or(0, |(_, route)| route.span.end as usize);
+            let end = transfers.queries.iter().flatten().last().map_or(0, |(_, route)| route.span.end as usize);
             table.moves.truncate(end);
         }
         table.begin();
-        let rows_back = self.reversed(&mut table, transfers, &transfers.queries);
+        let rows_back: Vec<_> =
+            transfers.queries.iter().map(|piece| self.reversed(&mut table, transfers, piece)).collect();
         let mut keys_back = [Vec::new(), Vec::new(), Vec::new()];
         if pass == Pass::Backward {
             keys_back = [&transfers.keys, &transfers.relay, &transfers.own_keys]
@@ -74,7 +75,7 @@ impl Scheduling<'_> {
             }
             let mut carried: Vec<Carried<'_>> = Vec::new();
             if let Some(m) = stage.checked_sub(1) {
-                carried.push((rows, self.with_piece(&transfers.queries, m)));
+                carried.push((rows, self.with_q(&transfers.queries[m as usize])));
             }
             if keys_travel && stage < 2 {
                 let keys = if stage == 0 { &transfers.own_keys } else { &transfers.keys };
@@ -102,12 +103,15 @@ impl Scheduling<'_> {
                     waits[rank] = waits[rank].max(Some(op));
                 }
                 for (draft, &tiles) in drafts.iter().zip(spans) {
-                    let q_heads = match (draft.stage, stage.checked_sub(1)) {
-                        (Stage::Before, None) => self.launching.heads(&draft.band),
-                        (Stage::Away, Some(m)) if m < pieces => self.launching.piece(&draft.band, m),
-                        (Stage::After, Some(m)) if m == pieces => self.launching.heads(&draft.band),
-                        _ => continue,
+                    let turn = match draft.stage {
+                        Stage::Before => 0,
+                        Stage::Away(m) => m + 1,
+                        Stage::After => pieces + 1,
                     };
+                    if turn != stage {
+                        continue;
+                    }
+                    let q_heads = self.launching.heads(&draft.band);
                     let after = waits[rank].take().into_iter().collect();
                     let launch = Launch { tiles, mask: draft.mask, q_heads };
                     builder.last_launch[rank] =
@@ -116,9 +120,7 @@ impl Scheduling<'_> {
             }
             if let Some(m) = stage.checked_sub(1).filter(|m| *m < pieces) {
                 let tensors = if backward { TensorSet::DQ } else { TensorSet::O_LSE };
-                let heads = |band: Band| self.launching.piece(&(band.0..band.1), m);
-                let back = rows_back.iter().map(|(band, route)| (heads(*band), route)).collect();
-                builder.send_back(Dtype::Bf16, keep, (tensors, back));
+                builder.send_back(Dtype::Bf16, keep, (tensors, self.with_q(&rows_back[m as usize])));
             }
             // On one stream: a worker that passes rows on has its node's sums before it sends them home.
             for (keys, last) in keys_back.iter().zip([pieces, pieces, pieces + 1]) {
@@ -133,8 +135,8 @@ impl Scheduling<'_> {
     /// True for ranks that send rows of their own sequences to others.
     fn givers(&self, transfers: &Transfers) -> Vec<bool> {
         let mut gives = vec![false; self.ranks as usize];
-        let routes = [&transfers.queries, &transfers.relay, &transfers.keys];
-        for mv in routes.into_iter().flatten().flat_map(|(_, route)| transfers.moves(route)) {
+        let routes = transfers.queries.iter().chain([&transfers.relay, &transfers.keys]);
+        for mv in routes.flatten().flat_map(|(_, route)| transfers.moves(route)) {
             let home = mv.from / self.launching.grid.cp == mv.seq;
             gives[mv.from as usize] |= home && mv.from != mv.to;
         }
@@ -145,8 +147,8 @@ impl Scheduling<'_> {
         routes.iter().filter_map(|(band, r)| Some((*band, table.reverse(&there.table, r, self.ranks)?))).collect()
     }
 
-    fn with_piece<'r>(&self, routes: &'r [(Band, Route)], m: u32) -> Vec<(HeadRange, &'r Route)> {
-        routes.iter().map(|(band, route)| (self.launching.piece(&(band.0..band.1), m), route)).collect()
+    fn with_q<'r>(&self, routes: &'r [(Band, Route)]) -> Vec<(HeadRange, &'r Route)> {
+        routes.iter().map(|(band, route)| (self.launching.heads(&(band.0..band.1)), route)).collect()
     }
 
     fn with_kv<'r>(&self, routes: &'r [(Band, Route)]) -> Vec<(HeadRange, &'r Route)> {

@@ -3,7 +3,7 @@ use std::ops::Range;
 
 use skewbench_plan::HeadRange;
 
-use super::price::{Heads, Prices};
+use super::price::{Prices, UNIT};
 use crate::planners::libra::grid::Grid;
 
 /// Rows of one sequence x neighbouring head shards that one worker computes.
@@ -19,6 +19,20 @@ pub(super) struct Job {
     pub home: bool,
 }
 
+/// Fewest rows of a piece: fewer leave multiprocessors idle.
+const PIECE_ROWS: u32 = 8 * UNIT;
+
+impl Job {
+    /// Rows of piece `m` of at most `pieces` near-equal pieces; empty for the last ones of jobs with few rows.
+    pub fn piece(&self, m: u32, pieces: u32) -> (u32, u32) {
+        let rows = self.end - self.start;
+        let count = (rows / PIECE_ROWS).clamp(1, pieces);
+        let size = rows.div_ceil(count).div_ceil(UNIT).saturating_mul(UNIT);
+        let bound = |m: u32| self.start + m.saturating_mul(size).min(rows);
+        (bound(m), bound(m + 1))
+    }
+}
+
 /// What a division of the work depends on.
 #[derive(Clone, Copy)]
 pub(super) struct Division<'a> {
@@ -31,8 +45,6 @@ pub(super) struct Division<'a> {
     /// Pairs x query heads that no worker is filled above.
     pub most_pairs: u64,
     pub near_first: bool,
-    /// Head pieces of work from elsewhere.
-    pub pieces: u32,
 }
 
 /// Rows x one head shard that their home cannot compute in time.
@@ -65,7 +77,6 @@ impl Division<'_> {
         let heads: u32 = self.shards.iter().map(|s| s.len()).sum();
         let grid = self.grid;
         let shards = grid.sequences.iter().flat_map(|s| (0..grid.cp as usize).map(move |c| (s, s.shard(c))));
-        let heads = Heads { all: heads, pieces: 1 };
         shards.map(|(sequence, (start, end))| self.prices.rows(sequence, heads, start, end)).collect()
     }
 
@@ -99,14 +110,14 @@ impl Division<'_> {
         tidy(jobs)
     }
 
-    /// Query heads of a head shard of work from elsewhere.
-    fn away(&self, shard: u32) -> Heads {
-        Heads { all: self.shards[shard as usize].len(), pieces: self.pieces }
+    /// Query heads of a head shard.
+    fn heads(&self, shard: u32) -> u32 {
+        self.shards[shard as usize].len()
     }
 
     fn price(&self, surplus: &[Surplus]) -> f64 {
         let of = |piece: &Surplus| {
-            self.prices.rows(&self.grid.sequences[piece.seq as usize], self.away(piece.shard), piece.start, piece.end)
+            self.prices.rows(&self.grid.sequences[piece.seq as usize], self.heads(piece.shard), piece.start, piece.end)
         };
         surplus.iter().map(of).sum()
     }
@@ -140,7 +151,7 @@ impl Division<'_> {
             kept = count;
         } else {
             while let Some(shard) = self.shards.get(kept as usize) {
-                let price = self.prices.rows(sequence, Heads { all: shard.len(), pieces: 1 }, start, end);
+                let price = self.prices.rows(sequence, shard.len(), start, end);
                 if !fits(&room, price, shard.len()) {
                     break;
                 }
@@ -158,7 +169,7 @@ impl Division<'_> {
         }
         let mut from = start;
         if room.price > sliver && room.pairs > 0.0 {
-            let heads = Heads { pieces: 1, ..self.away(kept) };
+            let heads = self.heads(kept);
             from = self.prices.take(sequence, heads, (start, end), room.price, room.pairs);
             jobs.push(job(kept..kept + 1, start, from));
         }
@@ -206,10 +217,10 @@ impl Division<'_> {
     /// Gives a worker as much of a piece as it has room for; true when nothing is left of the piece.
     fn fill(&self, piece: &mut Surplus, room: &mut Room, jobs: &mut Vec<Job>) -> bool {
         let sequence = &self.grid.sequences[piece.seq as usize];
-        let heads = self.away(piece.shard);
+        let heads = self.heads(piece.shard);
         let end = self.prices.take(sequence, heads, (piece.start, piece.end), room.price, room.pairs);
         room.price -= self.prices.rows(sequence, heads, piece.start, end);
-        room.pairs -= Prices::pairs(sequence, piece.start, end) as f64 * f64::from(heads.all);
+        room.pairs -= Prices::pairs(sequence, piece.start, end) as f64 * f64::from(heads);
         jobs.push(Job {
             worker: room.worker,
             seq: piece.seq,

@@ -16,8 +16,8 @@ pub(super) type Band = (u32, u32);
 pub(super) struct Transfers {
     /// Moves of all routes, queries first.
     pub table: MoveTable,
-    /// Rows of Q for work from elsewhere.
-    pub queries: Vec<(Band, Route)>,
+    /// Rows of Q of every piece of work from elsewhere.
+    pub queries: Vec<Vec<(Band, Route)>>,
     /// Rows of K and V of a worker's own sequence.
     pub own_keys: Vec<(Band, Route)>,
     /// Rows of K and V of other sequences that go to one worker of each node first.
@@ -28,7 +28,7 @@ pub(super) struct Transfers {
 
 impl Transfers {
     /// What the jobs, sorted by worker, need. Every key row travels to a worker once.
-    pub fn new(grid: &Grid, jobs: &[Job], nodes: &[u32], relays: bool) -> Self {
+    pub fn new(grid: &Grid, jobs: &[Job], nodes: &[u32], pieces: u32, relays: bool) -> Self {
         let ranks = grid.sequences.len() as u32 * grid.cp;
         let mut routes = Routes::default();
         let mut away: BTreeMap<Band, Vec<&Job>> = BTreeMap::new();
@@ -42,13 +42,18 @@ impl Transfers {
             readers[usize::from(!own)].entry(band).or_default().push(job);
         }
         let mut queries = Vec::new();
-        for (band, jobs) in away {
-            for job in jobs {
-                for (owner, start, end) in grid.sequences[job.seq as usize].by_owner(job.start, job.end) {
-                    routes.table.push(job.seq * grid.cp + owner as u32, job.worker, job.seq, start, end);
+        for m in 0..pieces {
+            let mut piece = Vec::new();
+            for (&band, jobs) in &away {
+                for job in jobs {
+                    let (start, end) = job.piece(m, pieces);
+                    for (owner, start, end) in grid.sequences[job.seq as usize].by_owner(start, end) {
+                        routes.table.push(job.seq * grid.cp + owner as u32, job.worker, job.seq, start, end);
+                    }
                 }
+                piece.extend(routes.table.finish(ranks).map(|route| (band, route)));
             }
-            queries.extend(routes.table.finish(ranks).map(|route| (band, route)));
+            queries.push(piece);
         }
         let [own_readers, readers] = readers;
         let mut own_keys = Vec::new();
