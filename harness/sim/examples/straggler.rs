@@ -74,6 +74,18 @@ fn wave(system: &System, pricing: &Arc<Pricing>, layout: &Layout, domains: &[(u3
             .collect();
         let domain =
             Domain { sequences, cp: layout.cp, shape: SHAPE, nodes: &nodes, cost: &**pricing, time_factors: &[] };
+        if std::env::var("TIME").is_ok() {
+            let mut best = [f64::INFINITY; 2];
+            for _ in 0..5 {
+                let start = std::time::Instant::now();
+                let plan = system.planner().plan(&domain)?;
+                best[0] = best[0].min(start.elapsed().as_secs_f64() * 1e3);
+                let start = std::time::Instant::now();
+                skewbench_plan::check::check(&plan, &Limits::default())?;
+                best[1] = best[1].min(start.elapsed().as_secs_f64() * 1e3);
+            }
+            println!("plan {:.2} ms check {:.2} ms", best[0], best[1]);
+        }
         let plan = system.planner().plan(&domain)?;
         let facts = Facts::of(&plan)?;
         let checked = check_facts(&plan, &facts, &Limits::default())?;

@@ -50,30 +50,45 @@ impl Launching<'_> {
         HeadRange::new(of(band.start).start, of(band.end - 1).end)
     }
 
-    /// Launches of one worker in `pass`, in order, with their time in picoseconds.
-    pub fn drafts(&self, pass: Pass, jobs: &[Job]) -> (Vec<Draft>, u64) {
+    /// Launches of a worker's own rows, of which `lead` picoseconds run before work from elsewhere, with their time in picoseconds.
+    pub fn own(&self, pass: Pass, jobs: &[Job], lead: f64) -> (Vec<Draft>, u64) {
+        let lead = lead * BOTH_OVER[pass as usize];
         let (mut drafts, mut ps) = (Vec::new(), 0);
-        let away = jobs.iter().any(|job| !job.home);
-        let lead = if away { self.lead[pass as usize] * BOTH_OVER[pass as usize] } else { f64::INFINITY };
-        let stages = std::iter::once(Stage::Before).chain((0..self.pieces).map(Stage::Away)).chain([Stage::After]);
-        for stage in stages {
-            for same in jobs.chunk_by(|a, b| (a.home, &a.band) == (b.home, &b.band)) {
-                let Some(first) = same.first() else { continue };
-                if first.home == matches!(stage, Stage::Away(_)) {
-                    continue;
-                }
-                let mut tiles = Vec::new();
-                for job in same {
-                    let (start, end) = match stage {
-                        Stage::Away(m) => job.piece(m, self.pieces),
-                        _ => self.own_rows(job, stage, lead),
-                    };
-                    self.tiles(job, start, end, &mut tiles);
-                }
-                ps += self.group(pass, stage, &first.band, tiles, &mut drafts);
-            }
+        for stage in [Stage::Before, Stage::After] {
+            ps += self.stage(pass, stage, jobs, |job| self.own_rows(job, stage, lead), &mut drafts);
         }
         (drafts, ps)
+    }
+
+    /// Launches of work from elsewhere, in pieces, with their time in picoseconds.
+    pub fn away(&self, pass: Pass, jobs: &[Job]) -> (Vec<Draft>, u64) {
+        let (mut drafts, mut ps) = (Vec::new(), 0);
+        for m in 0..self.pieces {
+            ps += self.stage(pass, Stage::Away(m), jobs, |job| job.piece(m, self.pieces), &mut drafts);
+        }
+        (drafts, ps)
+    }
+
+    fn stage(
+        &self,
+        pass: Pass,
+        stage: Stage,
+        jobs: &[Job],
+        rows: impl Fn(&Job) -> (u32, u32),
+        drafts: &mut Vec<Draft>,
+    ) -> u64 {
+        let mut ps = 0;
+        for same in jobs.chunk_by(|a, b| a.band == b.band) {
+            let mut tiles = Vec::new();
+            for job in same {
+                let (start, end) = rows(job);
+                self.tiles(job, start, end, &mut tiles);
+            }
+            if let Some(job) = same.first() {
+                ps += self.group(pass, stage, &job.band, tiles, drafts);
+            }
+        }
+        ps
     }
 
     /// Own rows that run before or after work from elsewhere.
@@ -163,7 +178,8 @@ impl Launching<'_> {
         if tiles.len() < 2 {
             return vec![tiles];
         }
-        let alone = |tile: &Tile| self.prices.better_alone(pass, mask, heads, tile_shape(tile));
+        let overhead = self.prices.launch_overhead(pass, mask, heads);
+        let alone = |tile: &Tile| self.prices.better_alone(pass, mask, heads, tile_shape(tile), overhead);
         let (alone, together): (Vec<Tile>, Vec<Tile>) = tiles.into_iter().partition(alone);
         let mut lists: Vec<Vec<Tile>> = alone.into_iter().map(|tile| vec![tile]).collect();
         if !together.is_empty() {

@@ -49,8 +49,15 @@ impl Calibrated {
 /// Work divided, with what it is predicted to take.
 struct Divided {
     transfers: Transfers,
-    /// Launches of every rank, by pass.
+    /// Launches of every rank, by pass, those of its own rows last.
     drafts: [Vec<Vec<Draft>>; 2],
+}
+
+/// Launches of a rank's own rows, which mostly stay the same while work is divided anew.
+struct OwnDrafts {
+    jobs: Vec<Job>,
+    lead: [f64; 2],
+    made: [(Vec<Draft>, u64); 2],
 }
 
 impl Planner for Calibrated {
@@ -169,6 +176,8 @@ impl Calibrated {
         // Picoseconds that a rank needs beside the price of its work.
         let mut beside = vec![0.0; ranks as usize];
         let mut best: Option<(f64, Divided)> = None;
+        let mut own_drafts: Vec<Option<OwnDrafts>> = Vec::new();
+        own_drafts.resize_with(ranks as usize, || None);
         let rounds = if self.options.balance == Balance::Flops { 1 } else { ROUNDS };
         for _ in 0..rounds {
             let capacity = capacities(total, &factors, &beside);
@@ -178,8 +187,19 @@ impl Calibrated {
             let mut computed = [vec![0.0; ranks as usize], vec![0.0; ranks as usize]];
             for same in jobs.chunk_by(|a, b| a.worker == b.worker) {
                 let rank = same[0].worker as usize;
+                let (own, away): (Vec<Job>, Vec<Job>) = same.iter().cloned().partition(|job| job.home);
+                let lead = if away.is_empty() { [f64::INFINITY; 2] } else { launching.lead };
+                if own_drafts[rank].as_ref().is_none_or(|made| made.jobs != own || made.lead != lead) {
+                    let made = [Pass::Forward, Pass::Backward].map(|pass| launching.own(pass, &own, lead[pass as usize]));
+                    own_drafts[rank] = Some(OwnDrafts { jobs: own, lead, made });
+                }
                 for pass in [Pass::Forward, Pass::Backward] {
-                    let (made, ps) = launching.drafts(pass, same);
+                    let (mut made, mut ps) = launching.away(pass, &away);
+                    if let Some(own) = &own_drafts[rank] {
+                        let (own, own_ps) = &own.made[pass as usize];
+                        made.extend(own.iter().cloned());
+                        ps += own_ps;
+                    }
                     drafts[pass as usize][rank] = made;
                     computed[pass as usize][rank] = ps as f64 * factors[rank];
                 }

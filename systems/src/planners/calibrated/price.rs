@@ -6,6 +6,9 @@ use crate::planners::libra::grid::Sequence;
 /// Rows of a document are divided at multiples of this many, counted from where the work begins: a block of the kernels.
 pub(super) const UNIT: u32 = 128;
 
+/// Tiles below 10 microseconds are never launched alone: no card starts a launch in much less.
+const SMALL_PS: u64 = 10_000_000;
+
 /// Prices of tiles and launches.
 #[derive(Clone, Copy)]
 pub(super) struct Prices<'a> {
@@ -30,14 +33,21 @@ impl Prices<'_> {
     fn alone_or_among(&self, pass: Pass, mask: Mask, heads: u32, q: u32, k: u32) -> u64 {
         let tile = [TileShape { q, k }];
         let shape = self.shape(pass, mask, heads, &tile);
-        self.cost.launch_ps(&shape).min(self.cost.marginal_ps(&shape))
+        let among = self.cost.marginal_ps(&shape);
+        if among <= SMALL_PS { among } else { self.cost.launch_ps(&shape).min(among) }
     }
 
     /// True when a launch of its own costs a tile less than a share in a larger one.
-    pub fn better_alone(&self, pass: Pass, mask: Mask, heads: HeadRange, tile: TileShape) -> bool {
+    pub fn better_alone(&self, pass: Pass, mask: Mask, heads: HeadRange, tile: TileShape, overhead: u64) -> bool {
         let tile = [tile];
         let shape = self.shape(pass, mask, heads.len(), &tile);
-        self.cost.launch_ps(&shape) < self.cost.marginal_ps(&shape)
+        let among = self.cost.marginal_ps(&shape);
+        among > overhead && self.cost.launch_ps(&shape) < among
+    }
+
+    /// Picoseconds of a launch without work.
+    pub fn launch_overhead(&self, pass: Pass, mask: Mask, heads: HeadRange) -> u64 {
+        self.cost.launch_ps(&self.shape(pass, mask, heads.len(), &[]))
     }
 
     /// Price of the causal rows `q` that see at most `k` keys, both passes: picoseconds, or pairs x query heads.
