@@ -75,14 +75,21 @@ fn wave(system: &System, pricing: &Arc<Pricing>, layout: &Layout, domains: &[(u3
         let domain =
             Domain { sequences, cp: layout.cp, shape: SHAPE, nodes: &nodes, cost: &**pricing, time_factors: &[] };
         if std::env::var("TIME").is_ok() {
+            let plan = system.planner().plan(&domain)?;
             let mut best = [f64::INFINITY; 2];
-            for _ in 0..5 {
+            for _ in 0..40 {
                 let start = std::time::Instant::now();
                 let plan = system.planner().plan(&domain)?;
                 best[0] = best[0].min(start.elapsed().as_secs_f64() * 1e3);
                 let start = std::time::Instant::now();
                 skewbench_plan::check::check(&plan, &Limits::default())?;
                 best[1] = best[1].min(start.elapsed().as_secs_f64() * 1e3);
+            }
+            for pass in [Pass::Forward, Pass::Backward] {
+                let p = plan.pass(pass);
+                let ops: usize = p.ranks.iter().flat_map(|r| &r.streams).map(Vec::len).sum();
+                let parts: usize = p.calls.iter().map(|c| c.parts.len()).sum();
+                println!("{pass:?}: {} tiles {} moves {} calls {parts} parts {ops} ops", p.tiles.len(), p.moves.len(), p.calls.len());
             }
             println!("plan {:.2} ms check {:.2} ms", best[0], best[1]);
         }

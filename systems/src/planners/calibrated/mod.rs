@@ -29,9 +29,9 @@ pub struct Calibrated {
 }
 
 /// Rounds of dividing the work, predicting what it takes, and correcting the capacities.
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 4;
 /// A division whose slowest rank is predicted within this share of the mean is not corrected further.
-const CLOSE: f64 = 0.003;
+const CLOSE: f64 = 0.01;
 /// Head pieces where they are not given.
 const PIECES: u32 = 2;
 
@@ -98,9 +98,11 @@ impl Planner for Calibrated {
             send_first: options.send_first && slowed,
             ranks,
         };
+        let t0 = std::time::Instant::now();
         let forward = scheduling.pass(Pass::Forward, &made.drafts[0], &made.transfers);
         let backward = scheduling.pass(Pass::Backward, &made.drafts[1], &made.transfers);
 
+        if std::env::var("CALIB_DEBUG").is_ok() { eprintln!("passes {:?}", t0.elapsed()); }
         let mut entry = Vec::with_capacity(ranks as usize);
         for (seq, sequence) in (0u32..).zip(&grid.sequences) {
             let shards = sequence.shards.windows(2).map(|shard| Rows::range(shard[0], shard[1]));
@@ -169,7 +171,10 @@ impl Calibrated {
             most_pairs: self.most_pairs(domain, ranks)?,
             near_first: self.options.near_first,
         };
+        let debug = std::env::var("CALIB_DEBUG").is_ok();
+        let t0 = std::time::Instant::now();
         let home = division.home_prices();
+        if debug { eprintln!("home {:?}", t0.elapsed()); }
         let total: f64 = home.iter().sum();
         let factor = |rank: usize| domain.time_factors.get(rank).copied().filter(|f| *f > 0.0).unwrap_or(1.0);
         let factors: Vec<f64> = (0..ranks as usize).map(factor).collect();
@@ -180,9 +185,12 @@ impl Calibrated {
         own_drafts.resize_with(ranks as usize, || None);
         let rounds = if self.options.balance == Balance::Flops { 1 } else { ROUNDS };
         for _ in 0..rounds {
+            let t0 = std::time::Instant::now();
             let capacity = capacities(total, &factors, &beside);
             let jobs = division.jobs(&home, &capacity);
+            let t1 = std::time::Instant::now();
             let transfers = Transfers::new(grid, &jobs, domain.nodes, launching.pieces, self.options.relay);
+            let t2 = std::time::Instant::now();
             let mut drafts = [vec![Vec::new(); ranks as usize], vec![Vec::new(); ranks as usize]];
             let mut computed = [vec![0.0; ranks as usize], vec![0.0; ranks as usize]];
             for same in jobs.chunk_by(|a, b| a.worker == b.worker) {
@@ -204,19 +212,16 @@ impl Calibrated {
                     computed[pass as usize][rank] = ps as f64 * factors[rank];
                 }
             }
+            let t3 = std::time::Instant::now();
             let (exposed, longest) = self.exposed(domain, &transfers, &computed, launching);
+            let t4 = std::time::Instant::now();
             let time = |rank: usize| computed[0][rank] + computed[1][rank] + exposed[rank];
             let (mut slowest, mut sum) = (0.0f64, 0.0);
             for rank in 0..ranks as usize {
                 slowest = slowest.max(time(rank));
                 sum += time(rank);
             }
-            if std::env::var("CALIB_DEBUG").is_ok() {
-                let n = ranks as f64;
-                let c: Vec<f64> = (0..ranks as usize).map(|r| computed[0][r] + computed[1][r]).collect();
-                let top = (0..ranks as usize).max_by(|a, b| time(*a).total_cmp(&time(*b))).unwrap();
-                eprintln!("slowest {:.2} mean {:.2} computed max {:.2} mean {:.2} exposed max {:.2} | top {top} home {:.2} cap {:.2} got {:.2} beside {:.2} exposed {:.2} caps min {:.2} max {:.2}", slowest/1e9, sum/n/1e9, c.iter().cloned().fold(0.0,f64::max)/1e9, c.iter().sum::<f64>()/n/1e9, exposed.iter().cloned().fold(0.0,f64::max)/1e9, home[top]/1e9, capacity[top]/1e9, price_of(&jobs, top as u32, &division)/1e9, beside[top]/1e9, exposed[top]/1e9, capacity.iter().cloned().fold(f64::INFINITY,f64::min)/1e9, capacity.iter().cloned().fold(0.0,f64::max)/1e9);
-            }
+            if debug { let top = (0..ranks as usize).max_by(|a, b| time(*a).total_cmp(&time(*b))).unwrap_or(0); eprintln!("top {top} home {:.2} cap {:.2} got {:.2} computed {:.2} exposed {:.2} jobs {:?}", home[top]/1e9, capacity[top]/1e9, price_of(&jobs, top as u32, &division)/1e9, (computed[0][top]+computed[1][top])/1e9, exposed[top]/1e9, jobs.iter().filter(|j| j.worker == top as u32).map(|j| (j.band.clone(), j.end-j.start, j.home)).collect::<Vec<_>>()); eprintln!("round: jobs {:?} transfers {:?} drafts {:?} exposed {:?} | slowest/mean {:.4}", t1 - t0, t2 - t1, t3 - t2, t4 - t3, slowest / (sum / f64::from(ranks))); }
             let close = slowest <= sum / f64::from(ranks) * (1.0 + CLOSE);
             for (rank, beside) in beside.iter_mut().enumerate() {
                 // What the rank was predicted beyond the price of its work in this round.

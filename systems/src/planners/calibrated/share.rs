@@ -150,15 +150,18 @@ impl Division<'_> {
             room.pairs -= row_pairs * f64::from(heads);
             kept = count;
         } else {
+            let (mut price, mut held) = (0.0, 0);
             while let Some(shard) = self.shards.get(kept as usize) {
-                let price = self.prices.rows(sequence, shard.len(), start, end);
-                if !fits(&room, price, shard.len()) {
+                let more = held + shard.len();
+                let together = self.prices.rows(sequence, more, start, end);
+                if !fits(&room, together, more) {
                     break;
                 }
-                room.price -= price;
-                room.pairs -= row_pairs * f64::from(shard.len());
+                (price, held) = (together, more);
                 kept += 1;
             }
+            room.price -= price;
+            room.pairs -= row_pairs * f64::from(held);
         }
         if kept > 0 && start < end {
             jobs.push(job(0..kept, start, end));
