@@ -4,8 +4,6 @@ use super::PlannerEntry;
 use crate::planners::calibrated::{Calibrated, CalibratedOptions};
 use crate::{Accepts, DefaultValue, OptionSpec};
 
-const SHARE: Accepts = Accepts::Number { min: 0.0, max: 1.0 };
-
 const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "balance",
@@ -24,9 +22,9 @@ const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "pieces",
         alias: Some("M"),
-        default: DefaultValue::Text("auto"),
-        accepts: Accepts::IntegerOrAuto { min: 1, max: 1024 },
-        summary: "head pieces of work that moves; auto = chosen by predicted time",
+        default: DefaultValue::Integer(2),
+        accepts: Accepts::Integer { min: 1, max: 64 },
+        summary: "row pieces of work that moves, whose transfers overlap the attention of their neighbours",
     },
     OptionSpec {
         name: "split_masks",
@@ -62,20 +60,6 @@ const OPTIONS: &[OptionSpec] = &[
         default: DefaultValue::Flag(true),
         accepts: Accepts::Flag,
         summary: "ranks that give work away send first and compute then, where computation slows transfers",
-    },
-    OptionSpec {
-        name: "lead_forward",
-        alias: None,
-        default: DefaultValue::Number(0.0),
-        accepts: SHARE,
-        summary: "share of a rank's own work that the forward does before work from elsewhere",
-    },
-    OptionSpec {
-        name: "lead_backward",
-        alias: None,
-        default: DefaultValue::Number(0.0),
-        accepts: SHARE,
-        summary: "share of a rank's own work that the backward does before work from elsewhere",
     },
     OptionSpec {
         name: "resend",

@@ -9,12 +9,10 @@ use crate::planners::libra::grid::Grid;
 /// When a launch runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
-    /// Own rows, before work from elsewhere.
-    Before,
     /// A piece of the rows from elsewhere.
     Away(u32),
-    /// Own rows, after work from elsewhere.
-    After,
+    /// Own rows, after work from elsewhere: meanwhile its results travel.
+    Own,
 }
 
 /// Tiles of one mask that one worker runs in one launch.
@@ -27,9 +25,6 @@ pub(super) struct Draft {
     pub tiles: Vec<Tile>,
 }
 
-/// Prices are of both passes; this many times the time of one, forward and backward, which have 2 and 5 matrix products a tile.
-const BOTH_OVER: [f64; 2] = [3.5, 1.4];
-
 /// How jobs become launches.
 #[derive(Clone, Copy)]
 pub(super) struct Launching<'a> {
@@ -39,8 +34,6 @@ pub(super) struct Launching<'a> {
     pub shards: &'a [HeadRange],
     /// Pieces of the rows of work from elsewhere.
     pub pieces: u32,
-    /// Picoseconds of own work that run before work from elsewhere, by pass.
-    pub lead: [f64; 2],
 }
 
 impl Launching<'_> {
@@ -50,13 +43,10 @@ impl Launching<'_> {
         HeadRange::new(of(band.start).start, of(band.end - 1).end)
     }
 
-    /// Launches of a worker's own rows, of which `lead` picoseconds run before work from elsewhere, with their time in picoseconds.
-    pub fn own(&self, pass: Pass, jobs: &[Job], lead: f64) -> (Vec<Draft>, u64) {
-        let lead = lead * BOTH_OVER[pass as usize];
-        let (mut drafts, mut ps) = (Vec::new(), 0);
-        for stage in [Stage::Before, Stage::After] {
-            ps += self.stage(pass, stage, jobs, |job| self.own_rows(job, stage, lead), &mut drafts);
-        }
+    /// Launches of a worker's own rows, with their time in picoseconds.
+    pub fn own(&self, pass: Pass, jobs: &[Job]) -> (Vec<Draft>, u64) {
+        let mut drafts = Vec::new();
+        let ps = self.stage(pass, Stage::Own, jobs, |job| (job.start, job.end), &mut drafts);
         (drafts, ps)
     }
 
@@ -89,20 +79,6 @@ impl Launching<'_> {
             }
         }
         ps
-    }
-
-    /// Own rows that run before or after work from elsewhere.
-    fn own_rows(&self, job: &Job, stage: Stage, lead: f64) -> (u32, u32) {
-        let sequence = &self.grid.sequences[job.seq as usize];
-        let cut = if lead <= 0.0 {
-            job.start
-        } else if lead.is_infinite() {
-            job.end
-        } else {
-            let heads = self.heads(&job.band).len();
-            self.prices.take(sequence, heads, (job.start, job.end), lead, f64::INFINITY)
-        };
-        if stage == Stage::Before { (job.start, cut) } else { (cut, job.end) }
     }
 
     /// One tile a document, cut where the worker's own shard begins or ends.

@@ -29,11 +29,9 @@ pub struct Calibrated {
 }
 
 /// Rounds of dividing the work, predicting what it takes, and correcting the capacities.
-const ROUNDS: usize = 4;
+const ROUNDS: usize = 6;
 /// A division whose slowest rank is predicted within this share of the mean is not corrected further.
-const CLOSE: f64 = 0.01;
-/// Head pieces where they are not given.
-const PIECES: u32 = 2;
+const CLOSE: f64 = 0.012;
 
 impl Calibrated {
     /// A planner with these options.
@@ -56,7 +54,6 @@ struct Divided {
 /// Launches of a rank's own rows, which mostly stay the same while work is divided anew.
 struct OwnDrafts {
     jobs: Vec<Job>,
-    lead: [f64; 2],
     made: [(Vec<Draft>, u64); 2],
 }
 
@@ -75,7 +72,6 @@ impl Planner for Calibrated {
         let Domain { sequences, cp, shape, .. } = *domain;
         let grid = Grid::new(sequences, cp, u32::MAX);
         let (shards, kv_shards) = self.head_shards(shape);
-        let pieces = options.pieces.unwrap_or(PIECES);
         let prices = Prices {
             cost: domain.cost,
             head_dim: shape.head_dim,
@@ -86,8 +82,7 @@ impl Planner for Calibrated {
             grid: &grid,
             prices,
             shards: &shards,
-            pieces,
-            lead: [0.0; 2],
+            pieces: options.pieces,
         };
         let made = self.divide(domain, &grid, launching, ranks)?;
         let slowed = domain.cost.transfer_rate_under_compute() < 1.0;
@@ -98,11 +93,9 @@ impl Planner for Calibrated {
             send_first: options.send_first && slowed,
             ranks,
         };
-        let t0 = std::time::Instant::now();
         let forward = scheduling.pass(Pass::Forward, &made.drafts[0], &made.transfers);
         let backward = scheduling.pass(Pass::Backward, &made.drafts[1], &made.transfers);
 
-        if std::env::var("CALIB_DEBUG").is_ok() { eprintln!("passes {:?}", t0.elapsed()); }
         let mut entry = Vec::with_capacity(ranks as usize);
         for (seq, sequence) in (0u32..).zip(&grid.sequences) {
             let shards = sequence.shards.windows(2).map(|shard| Rows::range(shard[0], shard[1]));
@@ -160,7 +153,7 @@ impl Calibrated {
         &self,
         domain: &Domain<'_>,
         grid: &Grid,
-        mut launching: Launching<'_>,
+        launching: Launching<'_>,
         ranks: u32,
     ) -> Result<Divided, SystemError> {
         let division = Division {
@@ -171,10 +164,7 @@ impl Calibrated {
             most_pairs: self.most_pairs(domain, ranks)?,
             near_first: self.options.near_first,
         };
-        let debug = std::env::var("CALIB_DEBUG").is_ok();
-        let t0 = std::time::Instant::now();
         let home = division.home_prices();
-        if debug { eprintln!("home {:?}", t0.elapsed()); }
         let total: f64 = home.iter().sum();
         let factor = |rank: usize| domain.time_factors.get(rank).copied().filter(|f| *f > 0.0).unwrap_or(1.0);
         let factors: Vec<f64> = (0..ranks as usize).map(factor).collect();
@@ -185,21 +175,17 @@ impl Calibrated {
         own_drafts.resize_with(ranks as usize, || None);
         let rounds = if self.options.balance == Balance::Flops { 1 } else { ROUNDS };
         for _ in 0..rounds {
-            let t0 = std::time::Instant::now();
             let capacity = capacities(total, &factors, &beside);
             let jobs = division.jobs(&home, &capacity);
-            let t1 = std::time::Instant::now();
             let transfers = Transfers::new(grid, &jobs, domain.nodes, launching.pieces, self.options.relay);
-            let t2 = std::time::Instant::now();
             let mut drafts = [vec![Vec::new(); ranks as usize], vec![Vec::new(); ranks as usize]];
             let mut computed = [vec![0.0; ranks as usize], vec![0.0; ranks as usize]];
             for same in jobs.chunk_by(|a, b| a.worker == b.worker) {
                 let rank = same[0].worker as usize;
                 let (own, away): (Vec<Job>, Vec<Job>) = same.iter().cloned().partition(|job| job.home);
-                let lead = if away.is_empty() { [f64::INFINITY; 2] } else { launching.lead };
-                if own_drafts[rank].as_ref().is_none_or(|made| made.jobs != own || made.lead != lead) {
-                    let made = [Pass::Forward, Pass::Backward].map(|pass| launching.own(pass, &own, lead[pass as usize]));
-                    own_drafts[rank] = Some(OwnDrafts { jobs: own, lead, made });
+                if own_drafts[rank].as_ref().is_none_or(|made| made.jobs != own) {
+                    let made = [Pass::Forward, Pass::Backward].map(|pass| launching.own(pass, &own));
+                    own_drafts[rank] = Some(OwnDrafts { jobs: own, made });
                 }
                 for pass in [Pass::Forward, Pass::Backward] {
                     let (mut made, mut ps) = launching.away(pass, &away);
@@ -212,16 +198,13 @@ impl Calibrated {
                     computed[pass as usize][rank] = ps as f64 * factors[rank];
                 }
             }
-            let t3 = std::time::Instant::now();
-            let (exposed, longest) = self.exposed(domain, &transfers, &computed, launching);
-            let t4 = std::time::Instant::now();
+            let exposed = self.exposed(domain, &transfers, &computed, launching);
             let time = |rank: usize| computed[0][rank] + computed[1][rank] + exposed[rank];
             let (mut slowest, mut sum) = (0.0f64, 0.0);
             for rank in 0..ranks as usize {
                 slowest = slowest.max(time(rank));
                 sum += time(rank);
             }
-            if debug { let top = (0..ranks as usize).max_by(|a, b| time(*a).total_cmp(&time(*b))).unwrap_or(0); eprintln!("top {top} home {:.2} cap {:.2} got {:.2} computed {:.2} exposed {:.2} jobs {:?}", home[top]/1e9, capacity[top]/1e9, price_of(&jobs, top as u32, &division)/1e9, (computed[0][top]+computed[1][top])/1e9, exposed[top]/1e9, jobs.iter().filter(|j| j.worker == top as u32).map(|j| (j.band.clone(), j.end-j.start, j.home)).collect::<Vec<_>>()); eprintln!("round: jobs {:?} transfers {:?} drafts {:?} exposed {:?} | slowest/mean {:.4}", t1 - t0, t2 - t1, t3 - t2, t4 - t3, slowest / (sum / f64::from(ranks))); }
             let close = slowest <= sum / f64::from(ranks) * (1.0 + CLOSE);
             for (rank, beside) in beside.iter_mut().enumerate() {
                 // What the rank was predicted beyond the price of its work in this round.
@@ -232,24 +215,21 @@ impl Calibrated {
             if best.as_ref().is_none_or(|(time, _)| slowest < *time) {
                 best = Some((slowest, Divided { transfers, drafts }));
             }
-            if launching.lead == [0.0; 2] {
-                let shares = [self.options.lead_forward, self.options.lead_backward];
-                launching.lead = [longest[0] * shares[0], longest[1] * shares[1]];
-            } else if close {
+            if close {
                 break;
             }
         }
         best.map(|(_, made)| made).ok_or_else(|| SystemError::Impossible("a pool without ranks".to_owned()))
     }
 
-    /// Picoseconds of transfers that every rank's computation cannot hide, both passes, and the longest dispatch of a rank by pass.
+    /// Picoseconds of transfers that every rank's computation cannot hide, both passes.
     fn exposed(
         &self,
         domain: &Domain<'_>,
         transfers: &Transfers,
         computed: &[Vec<f64>; 2],
         launching: Launching<'_>,
-    ) -> (Vec<f64>, [f64; 2]) {
+    ) -> Vec<f64> {
         let ranks = computed[0].len();
         let shape = domain.shape;
         let row = |set: TensorSet, dtype| set.iter().map(|t| t.row_bytes(shape.head_dim, dtype)).sum::<u64>();
@@ -293,11 +273,9 @@ impl Calibrated {
             one(0).max(one(1)) as f64
         };
         let mut exposed = vec![0.0; ranks];
-        let mut longest = [0.0f64; 2];
         for rank in 0..ranks {
-            for ((busy, computed), longest) in busy.iter().zip(computed).zip(&mut longest) {
+            for (busy, computed) in busy.iter().zip(computed) {
                 let [own, there, back] = busy[rank].map(ps);
-                *longest = longest.max(own + there);
                 let covered = hidden * computed[rank];
                 let ps = if gives[rank] && self.options.send_first && hidden < 1.0 {
                     own + there + (back - covered).max(0.0)
@@ -309,7 +287,7 @@ impl Calibrated {
                 }
             }
         }
-        (exposed, longest)
+        exposed
     }
 }
 

@@ -20,8 +20,8 @@ pub struct CalibratedOptions {
     pub balance: Balance,
     /// Head shards, H; cut to the KV heads of the domain where above them, and as many as those when absent.
     pub head_shards: Option<u32>,
-    /// Head pieces, M, of the work that moves; cut to the query heads of a head shard. When absent, chosen by predicted time.
-    pub pieces: Option<u32>,
+    /// Pieces, M, of the rows that move; jobs of few rows have fewer.
+    pub pieces: u32,
     /// Squares, rectangles and the rest in launches of their own where that is predicted to be faster.
     pub split_masks: bool,
     /// Transfers that compute cannot hide count as load.
@@ -32,10 +32,6 @@ pub struct CalibratedOptions {
     pub relay: bool,
     /// Ranks that give work away send first and compute then, where compute slows transfers.
     pub send_first: bool,
-    /// Share of a rank's own work that the forward does before work from elsewhere.
-    pub lead_forward: f64,
-    /// The same in the backward.
-    pub lead_backward: f64,
     /// Workers free what they received after the forward and get it again in the backward; otherwise they keep it.
     pub resend: bool,
     /// No worker computes more than this many times the mean pairs x query heads, but for one granule.
@@ -47,14 +43,12 @@ impl Default for CalibratedOptions {
         Self {
             balance: Balance::Time,
             head_shards: None,
-            pieces: None,
+            pieces: 2,
             split_masks: true,
             count_transfers: true,
             near_first: true,
             relay: true,
             send_first: true,
-            lead_forward: 0.0,
-            lead_backward: 0.0,
             resend: false,
             max_flops: 2.0,
         }
@@ -68,14 +62,9 @@ impl CalibratedOptions {
     /// [`SystemError::Option`] for the first such value.
     pub fn validate(&self) -> Result<(), SystemError> {
         let refuse = |option, value: String, why: &str| Err(SystemError::Option { option, value, why: why.to_owned() });
-        for (option, value) in [("head_shards", self.head_shards), ("pieces", self.pieces)] {
+        for (option, value) in [("head_shards", self.head_shards), ("pieces", Some(self.pieces))] {
             if value == Some(0) {
                 return refuse(option, "0".to_owned(), "the number of parts must be at least 1");
-            }
-        }
-        for (option, value) in [("lead_forward", self.lead_forward), ("lead_backward", self.lead_backward)] {
-            if !(0.0..=1.0).contains(&value) {
-                return refuse(option, value.to_string(), "a share lies between 0 and 1");
             }
         }
         if !(1.0..=1e6).contains(&self.max_flops) {

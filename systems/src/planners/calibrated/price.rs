@@ -98,15 +98,36 @@ fn advance(sequence: &Sequence, start: u32, end: u32, budget: f64, of: impl Fn(u
             done += whole;
             continue;
         }
-        let (mut low, mut high) = (0, part.rows().div_ceil(UNIT));
-        while low + 1 < high {
-            let middle = low + (high - low) / 2;
-            let rows = middle * UNIT;
-            if done + of(rows, part.start + rows - part.document) >= budget { high = middle } else { low = middle }
-        }
-        return (part.start + high.min(part.rows().div_ceil(UNIT)).saturating_mul(UNIT).min(part.rows())).min(end);
+        let units = part.rows().div_ceil(UNIT);
+        let reaches = |unit: u32| {
+            let rows = unit.saturating_mul(UNIT).min(part.rows());
+            done + of(rows, part.start + rows - part.document)
+        };
+        let unit = first_above(units, budget, (done, done + whole), reaches);
+        return part.start + unit.saturating_mul(UNIT).min(part.rows());
     }
     end
+}
+
+/// The first of the units `1..=units` at which a rising function, `ends` before the first and at the last, has reached `budget`. Guesses by
+/// proportion, for prices are nearly linear in rows, and halves what is left when that does not help.
+fn first_above(units: u32, budget: f64, ends: (f64, f64), of: impl Fn(u32) -> f64) -> u32 {
+    let (mut low, mut high) = (0, units);
+    let (mut below, mut above) = ends;
+    let mut guesses = 0;
+    while low + 1 < high {
+        let share = if above > below { (budget - below) / (above - below) } else { 0.5 };
+        let guess = low + (f64::from(high - low) * share) as u32 + guesses % 2;
+        let unit = if guesses < 6 { guess.clamp(low + 1, high - 1) } else { low + (high - low) / 2 };
+        let found = of(unit);
+        if found >= budget {
+            (high, above) = (unit, found);
+        } else {
+            (low, below) = (unit, found);
+        }
+        guesses += 1;
+    }
+    high
 }
 
 /// Rows `[start, end)` of a document that begins at `document`.

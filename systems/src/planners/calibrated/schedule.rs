@@ -104,9 +104,8 @@ impl Scheduling<'_> {
                 }
                 for (draft, &tiles) in drafts.iter().zip(spans) {
                     let turn = match draft.stage {
-                        Stage::Before => 0,
                         Stage::Away(m) => m + 1,
-                        Stage::After => pieces + 1,
+                        Stage::Own => pieces + 1,
                     };
                     if turn != stage {
                         continue;
