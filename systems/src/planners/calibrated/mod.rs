@@ -165,7 +165,8 @@ impl Calibrated {
             near_first: self.options.near_first,
         };
         let home = division.home_prices();
-        let total: f64 = home.iter().sum();
+        // Prices are not quite additive: from the second round on, what the parts of the round before came to.
+        let mut total: f64 = home.iter().sum();
         let factor = |rank: usize| domain.time_factors.get(rank).copied().filter(|f| *f > 0.0).unwrap_or(1.0);
         let factors: Vec<f64> = (0..ranks as usize).map(factor).collect();
         // Picoseconds that a rank needs beside the price of its work.
@@ -206,10 +207,12 @@ impl Calibrated {
                 sum += time(rank);
             }
             let close = slowest <= sum / f64::from(ranks) * (1.0 + CLOSE);
+            total = 0.0;
             for (rank, beside) in beside.iter_mut().enumerate() {
                 // What the rank was predicted beyond the price of its work in this round.
-                let price = price_of(&jobs, rank as u32, &division) * factors[rank];
-                let found = time(rank) - price;
+                let price = price_of(&jobs, rank as u32, &division);
+                total += price;
+                let found = time(rank) - price * factors[rank];
                 *beside = 0.3 * *beside + 0.7 * found;
             }
             if best.as_ref().is_none_or(|(time, _)| slowest < *time) {

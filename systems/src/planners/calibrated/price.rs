@@ -75,22 +75,31 @@ impl Prices<'_> {
         parts(sequence, start, end).map(|part| Mask::Causal.pairs(part.rows(), part.keys())).sum()
     }
 
-    /// The first row at which the price from `start` on has reached `price`, or the pairs x query heads have reached `pairs`; at most
-    /// `end` and above `start`.
+    /// The row at which the price from `start` on is nearest to `price`, or the first at which the pairs x query heads have reached `pairs`;
+    /// from `start` to `end`.
     pub fn take(&self, sequence: &Sequence, heads: u32, rows: (u32, u32), price: f64, pairs: f64) -> u32 {
         let (start, end) = rows;
-        let by_price = advance(sequence, start, end, price, |q, k| self.tile(heads, q, k));
+        let (below, above) = advance(sequence, start, end, price, |q, k| self.tile(heads, q, k));
+        let to = |row| self.rows(sequence, heads, start, row);
+        let row = if price.is_finite() && price - to(below) < to(above) - price { below } else { above };
         let count = f64::from(heads);
-        let most = Self::pairs(sequence, start, by_price) as f64 * count;
+        let most = Self::pairs(sequence, start, row) as f64 * count;
         if most <= pairs {
-            return by_price;
+            return row;
         }
-        advance(sequence, start, by_price, pairs, |q, k| Mask::Causal.pairs(q, k) as f64 * count)
+        advance(sequence, start, row, pairs, |q, k| Mask::Causal.pairs(q, k) as f64 * count).1
     }
 }
 
-/// The first row at which a sum over tiles from `start` on has reached `budget`.
-fn advance(sequence: &Sequence, start: u32, end: u32, budget: f64, of: impl Fn(u32, u32) -> f64) -> u32 {
+/// The last row at which a sum over tiles from `start` on is below `budget`, and the first at which it is not, in steps of [`UNIT`];
+/// twice `end` when all of it is below.
+fn advance(
+    sequence: &Sequence,
+    start: u32,
+    end: u32,
+    budget: f64,
+    of: impl Fn(u32, u32) -> f64,
+) -> (u32, u32) {
     let mut done = 0.0;
     for part in parts(sequence, start, end) {
         let whole = of(part.rows(), part.keys());
@@ -99,14 +108,12 @@ fn advance(sequence: &Sequence, start: u32, end: u32, budget: f64, of: impl Fn(u
             continue;
         }
         let units = part.rows().div_ceil(UNIT);
-        let reaches = |unit: u32| {
-            let rows = unit.saturating_mul(UNIT).min(part.rows());
-            done + of(rows, part.start + rows - part.document)
-        };
+        let row = |unit: u32| part.start + unit.saturating_mul(UNIT).min(part.rows());
+        let reaches = |unit: u32| done + of(row(unit) - part.start, row(unit) - part.document);
         let unit = first_above(units, budget, (done, done + whole), reaches);
-        return part.start + unit.saturating_mul(UNIT).min(part.rows());
+        return (row(unit - 1), row(unit));
     }
-    end
+    (end, end)
 }
 
 /// The first of the units `1..=units` at which a rising function, `ends` before the first and at the last, has reached `budget`. Guesses by

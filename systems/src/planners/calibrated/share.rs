@@ -222,6 +222,10 @@ impl Division<'_> {
         let sequence = &self.grid.sequences[piece.seq as usize];
         let heads = self.heads(piece.shard);
         let end = self.prices.take(sequence, heads, (piece.start, piece.end), room.price, room.pairs);
+        if end == piece.start {
+            room.price = 0.0;
+            return false;
+        }
         room.price -= self.prices.rows(sequence, heads, piece.start, end);
         room.pairs -= Prices::pairs(sequence, piece.start, end) as f64 * f64::from(heads);
         jobs.push(Job {
