@@ -50,6 +50,8 @@ fn plans(documents: &[&[u32]; 2], cp: u32, shape: AttentionShape) -> Vec<Plan> {
         planned("ring-zigzag", json!({"shard": "sequence"}), documents, cp, shape),
         libra(json!({"resend": true, "M": 2, "H": 1, "B": 3})),
         libra(json!({"resend": false, "M": 3, "H": 2, "B": 4})),
+        planned("libra-calibrated", json!({"resend": true, "M": 2}), documents, cp, shape),
+        planned("libra-calibrated", json!({"resend": false, "H": 1}), documents, cp, shape),
         striped_ring(&all, cp, shape),
         ping_pong(*documents, cp, shape),
         long_document(size, shape),

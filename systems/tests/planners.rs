@@ -35,6 +35,9 @@ fn variants() -> Vec<(String, Run)> {
     for (resend, pieces, shards) in [(true, 4, 1), (false, 3, 2)] {
         variants.push(("libra".to_owned(), json!({"resend": resend, "M": pieces, "H": shards, "B": 7})));
     }
+    for (resend, pieces, shards) in [(true, 3, 2), (false, 2, 4)] {
+        variants.push(("libra-calibrated".to_owned(), json!({"resend": resend, "M": pieces, "H": shards})));
+    }
     variants
         .into_iter()
         .map(|(name, given)| {
