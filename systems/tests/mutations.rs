@@ -58,6 +58,8 @@ fn plans(documents: &[&[u32]; 2], cp: u32, shape: AttentionShape) -> Vec<Plan> {
         planned("distca-pool", json!({"M": 2, "B": 3}), documents, cp, shape),
         planned("distca", json!({"tolerance": 0.0}), documents, cp, shape),
         planned("distca", json!({"tolerance": 0.0, "resend_qkv": false, "ping_pong": false}), documents, cp, shape),
+        planned("libra-calibrated", json!({"resend": true, "M": 2}), documents, cp, shape),
+        planned("libra-calibrated", json!({"resend": false, "H": 1}), documents, cp, shape),
         striped_ring(&all, cp, shape),
         ping_pong(*documents, cp, shape),
         long_document(size, shape),

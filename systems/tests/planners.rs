@@ -54,6 +54,9 @@ fn variants() -> Vec<(String, Run)> {
             json!({"round": round, "tolerance": tolerance, "kv_charge": "shard", "ping_pong": round == 3}),
         ));
     }
+    for (resend, pieces, shards) in [(true, 3, 2), (false, 2, 4)] {
+        variants.push(("libra-calibrated".to_owned(), json!({"resend": resend, "M": pieces, "H": shards})));
+    }
     variants
         .into_iter()
         .map(|(name, given)| {

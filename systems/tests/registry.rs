@@ -50,6 +50,7 @@ fn named_systems_are_listed_with_their_options() {
         "libra-vrsp",
         "libra-tap",
         "libra",
+        "libra-calibrated",
     ];
     assert_eq!(names, wanted);
     let libra = describe("libra").unwrap();
@@ -99,7 +100,10 @@ fn mistakes_name_the_nearest_and_the_range() {
 
 #[test]
 fn systems_are_selected_by_capability() {
-    assert_eq!(systems_with(&[Capability::MovesAttention]), ["distca-pool", "distca", "libra-tap", "libra"]);
+    assert_eq!(
+        systems_with(&[Capability::MovesAttention]),
+        ["distca-pool", "distca", "libra-tap", "libra", "libra-calibrated"]
+    );
     assert_eq!(
         systems_with(&[Capability::KeepsAttention, Capability::KeepsPlacement]),
         ["ulysses", "ring", "ring-zigzag", "ring-striped", "usp", "loongtrain"]

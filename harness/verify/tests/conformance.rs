@@ -31,4 +31,5 @@ stamp! {
     libra_vrsp: "libra-vrsp",
     libra_tap: "libra-tap",
     libra: "libra",
+    libra_calibrated: "libra-calibrated",
 }

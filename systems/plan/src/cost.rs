@@ -45,6 +45,23 @@ pub trait Cost: Sync {
 
     /// Picoseconds that `bytes` between two cards add to a transfer that is under way.
     fn transfer_ps(&self, bytes: u64, same_node: bool) -> u64;
+
+    /// Picoseconds that the tiles of `launch` add to a call of many tiles, which fills the card: additive in tiles, cheap to
+    /// ask for, without the overhead of a call. The same as [`launch_ps`](Self::launch_ps) where a call has none.
+    fn marginal_ps(&self, launch: &LaunchShape<'_>) -> u64 {
+        self.launch_ps(launch)
+    }
+
+    /// Picoseconds of a kernel that reads and writes `bytes` in all; 0 where copies are not priced.
+    fn copy_ps(&self, bytes: u64) -> u64 {
+        let _ = bytes;
+        0
+    }
+
+    /// Share of its rate that a transfer keeps while its card computes, in (0, 1].
+    fn transfer_rate_under_compute(&self) -> f64 {
+        1.0
+    }
 }
 
 /// A card that runs every shape at one rate: what balancing FLOPs assumes.

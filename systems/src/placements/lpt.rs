@@ -46,7 +46,7 @@ impl Placement for Lpt {
 impl Placer for Lpt {
     fn place(&mut self, step: &Step, context: &PlaceContext<'_>) -> Result<PlacedStep, SystemError> {
         let waves = waves_of(step, context)?;
-        let work = self.measure.of_all(&step.sequences);
+        let work = self.measure.on(&step.sequences, context.shape, context.cost);
         let ranks = exact_cardinality_lpt(&work, &vec![waves as u32; context.layout.dp as usize]);
         let waves = (0..waves).map(|w| ranks.iter().filter_map(|rank| rank.get(w).copied()).collect()).collect();
         Ok(placed(step, context, waves))

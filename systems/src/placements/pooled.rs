@@ -41,7 +41,7 @@ impl Placer for Pooled {
     fn place(&mut self, step: &Step, context: &PlaceContext<'_>) -> Result<PlacedStep, SystemError> {
         let waves = waves_of(step, context)?;
         let pools = context.pools();
-        let work = self.measure.of_all(&step.sequences);
+        let work = self.measure.on(&step.sequences, context.shape, context.cost);
         let capacities: Vec<u32> = (0..waves).flat_map(|_| pools.iter().map(|p| p.end - p.start)).collect();
         let groups = group(&work, &capacities, self.grouping, context.seed)?;
         Ok(placed(step, context, self.deal.waves(&groups, &work, waves, &pools)))

@@ -6,7 +6,7 @@
 //! by the option `deal` (see [`Deal`] for why `sorted` is the default).
 
 use super::deal::DEAL;
-use super::work::WORK;
+use super::work::{WORK, WORK_TIME};
 use super::{Deal, Grouping, Measure, Pooled};
 use crate::registry::PlacementEntry;
 
@@ -21,4 +21,17 @@ pub const ENTRY: PlacementEntry = PlacementEntry {
         let (measure, deal) = (options.get::<Measure>(&WORK)?, options.get::<Deal>(&DEAL)?);
         Ok(Box::new(Pooled { grouping: Grouping::Vrsp, measure, deal }))
     },
+};
+
+/// Registry entry of the same placement on predicted time (ours).
+pub const TIME_ENTRY: PlacementEntry = PlacementEntry {
+    name: "vrsp-time",
+    summary: "heaviest first by predicted time, each sequence into the lightest pool with a free place",
+    source: "arXiv 2607.23250, variance-reduced sequence placement; predicted time instead of FLOPs is ours",
+    options: &[WORK_TIME, DEAL],
+    build: |options| {
+        let (measure, deal) = (options.get::<Measure>(&WORK_TIME)?, options.get::<Deal>(&DEAL)?);
+        Ok(Box::new(Pooled { grouping: Grouping::Vrsp, measure, deal }))
+    },
+    ..ENTRY
 };

@@ -1,5 +1,5 @@
 use serde::{Deserialize, Serialize};
-use skewbench_plan::{PackedSequence, Step};
+use skewbench_plan::{AttentionShape, Cost, LaunchShape, Mask, PackedSequence, Pass, Step, TileShape};
 
 use crate::{Accepts, DefaultValue, OptionSpec};
 
@@ -12,6 +12,8 @@ pub enum Measure {
     Pairs,
     /// Sum of squared document lengths, the proxy of published algorithms.
     LSquared,
+    /// Predicted picoseconds of a kernel call on the whole sequence, forward and backward, on one card.
+    Time,
 }
 
 /// The option `work` of every placement that compares sequences.
@@ -19,20 +21,46 @@ pub(crate) const WORK: OptionSpec = OptionSpec {
     name: "work",
     alias: None,
     default: DefaultValue::Text("pairs"),
-    accepts: Accepts::Choice(&["pairs", "l_squared"]),
-    summary: "work of a sequence: its exact unmasked pairs, or the sum of its squared document lengths",
+    accepts: Accepts::Choice(&["pairs", "l_squared", "time"]),
+    summary: "work of a sequence: its exact unmasked pairs, the sum of its squared document lengths, or its predicted time",
 };
 
+/// [`WORK`] of placements that compare predicted times.
+pub(crate) const WORK_TIME: OptionSpec = OptionSpec { default: DefaultValue::Text("time"), ..WORK };
+
 impl Measure {
-    /// Work of one sequence.
+    /// Work of one sequence where no machine is known: [`Measure::Time`] is then taken to be in proportion to the pairs.
     pub fn of(self, sequence: &PackedSequence) -> u64 {
         match self {
-            Self::Pairs => sequence.pairs(),
+            Self::Pairs | Self::Time => sequence.pairs(),
             Self::LSquared => u64::try_from(sequence.l_squared()).unwrap_or(u64::MAX),
         }
     }
 
-    /// Work of every sequence.
+    /// Work of every sequence on cards that `cost` predicts.
+    pub fn on(self, sequences: &[PackedSequence], shape: AttentionShape, cost: &dyn Cost) -> Vec<u64> {
+        if self != Self::Time {
+            return self.of_all(sequences);
+        }
+        let mut tiles = Vec::new();
+        let mut time = |sequence: &PackedSequence| {
+            tiles.clear();
+            tiles.extend(sequence.documents().iter().map(|&len| TileShape { q: len, k: len }));
+            let launch = |pass| LaunchShape {
+                pass,
+                mask: Mask::Causal,
+                q_heads: u32::from(shape.q_heads),
+                kv_heads: u32::from(shape.kv_heads),
+                head_dim: shape.head_dim,
+                tiles: &tiles,
+            };
+            let [forward, backward] = [Pass::Forward, Pass::Backward].map(|pass| cost.launch_ps(&launch(pass)));
+            forward.saturating_add(backward)
+        };
+        sequences.iter().map(&mut time).collect()
+    }
+
+    /// Work of every sequence, as [`Measure::of`].
     pub fn of_all(self, sequences: &[PackedSequence]) -> Vec<u64> {
         sequences.iter().map(|s| self.of(s)).collect()
     }

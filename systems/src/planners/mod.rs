@@ -1,5 +1,6 @@
 //! Say what the ranks of a wave compute and send.
 
+pub mod calibrated;
 mod cp_group;
 pub mod distca;
 pub mod libra;

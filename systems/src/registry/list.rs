@@ -1,4 +1,4 @@
-use super::{NamedSystem, PlacementEntry, PlannerEntry, libra};
+use super::{NamedSystem, PlacementEntry, PlannerEntry, calibrated, libra};
 use crate::placements::{arrival, lpt, random, sorted, vrsp, wlb as packing, zigzag, zigzag_swap, zigzag_swap_all};
 use crate::planners::{distca, loongtrain, ring, ulysses, usp, wlb};
 
@@ -12,6 +12,7 @@ pub const PLACEMENTS: &[PlacementEntry] = &[
     zigzag_swap::ENTRY,
     zigzag_swap_all::ENTRY,
     vrsp::ENTRY,
+    vrsp::TIME_ENTRY,
     packing::ENTRY,
     packing::NO_DEFERRAL,
 ];
@@ -28,6 +29,7 @@ pub const PLANNERS: &[PlannerEntry] = &[
     distca::ENTRY,
     libra::ENTRY,
     libra::GLOBAL,
+    calibrated::ENTRY,
 ];
 
 /// All named systems. `libra-tap` keeps the head pieces of `libra`, so that the two differ in placement alone.
@@ -136,5 +138,12 @@ pub const SYSTEMS: &[NamedSystem] = &[
         placement: "vrsp",
         summary: "variance-reduced placement, tiled attention pooling and pipelined head pieces",
         source: "arXiv 2607.23250",
+    },
+    NamedSystem {
+        name: "libra-calibrated",
+        planner: "tap-calibrated",
+        placement: "vrsp-time",
+        summary: "Libra on predicted times: surplus cut to the time that is left elsewhere, launches shaped for the kernels",
+        source: "ours, after arXiv 2607.23250",
     },
 ];

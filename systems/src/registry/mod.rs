@@ -1,5 +1,6 @@
 //! The named systems, their placements and planners. A system is added with one module and one line here.
 
+mod calibrated;
 mod entry;
 mod error;
 mod libra;

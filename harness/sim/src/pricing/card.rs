@@ -220,6 +220,15 @@ fn together(price: &PassPrice, count: u64, card_ns: f64, bound: f64, longest: im
 }
 
 impl PassPrice {
+    /// Nanoseconds a head that a causal tile, no taller than wide, adds to a ragged call of its kind.
+    fn causal_marginal_ns(&self, q: u32, k: u32) -> f64 {
+        let square = self.square.penalty * self.square.card.card_ns(q, q);
+        if q == k {
+            return square;
+        }
+        (self.bottom_right.penalty * self.bottom_right.card.card_ns(q, k)).max(square)
+    }
+
     fn new(profile: &Profile, pass: Pass) -> Self {
         let attention = &profile.attention;
         let backward = pass == Pass::Backward;
@@ -257,5 +266,29 @@ impl Cost for Pricing {
     fn transfer_ps(&self, bytes: u64, same_node: bool) -> u64 {
         let rate = if same_node { self.intra.bulk_ps_per_byte() } else { self.network_ps_per_byte() };
         (bytes as f64 * rate) as u64
+    }
+
+    fn marginal_ps(&self, launch: &LaunchShape<'_>) -> u64 {
+        let price = self.pass(launch.pass);
+        let tiles = launch.tiles.iter().map(|tile| (tile.q, tile.k));
+        let ns: f64 = match launch.mask {
+            Mask::Full => {
+                let kernel = &price.rectangle;
+                let seen = tiles.filter(|(q, k)| *q > 0 && *k > 0);
+                seen.map(|(q, k)| kernel.penalty * kernel.card.card_ns(q, k)).sum()
+            }
+            Mask::Causal => visible(tiles, 0).map(|(q, k)| price.causal_marginal_ns(q, k)).sum(),
+            Mask::CausalExclusive => visible(tiles, 1).map(|(q, k)| price.causal_marginal_ns(q, k)).sum(),
+        };
+        let scale = f64::from(launch.head_dim) / f64::from(self.profile.attention.head_dim);
+        (ns * f64::from(launch.q_heads) * scale * 1e3 + 0.5) as u64
+    }
+
+    fn copy_ps(&self, bytes: u64) -> u64 {
+        Self::copy_ps(self, bytes)
+    }
+
+    fn transfer_rate_under_compute(&self) -> f64 {
+        self.profile.overlap().transfer_rate
     }
 }

@@ -10,7 +10,8 @@ impl Packing {
         let length = u128::from(tokens);
         let attention = match self.work {
             Measure::LSquared => length * length,
-            Measure::Pairs => length * (length + 1),
+            // The work of one document: predicted times are of whole sequences.
+            Measure::Pairs | Measure::Time => length * (length + 1),
         };
         attention + length * u128::from(self.linear_tokens)
     }

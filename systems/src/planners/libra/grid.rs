@@ -2,7 +2,7 @@ use skewbench_plan::{PackedSequence, Plan, row_pairs};
 
 /// A document that several blocks read, as one of them sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Prefix {
+pub(in crate::planners) struct Prefix {
     /// Number of the document among those of the domain that several blocks read.
     pub document: u32,
     /// First row of the document.
@@ -13,7 +13,7 @@ pub(super) struct Prefix {
 
 /// B query rows of one packed sequence with the documents that they touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Block {
+pub(in crate::planners) struct Block {
     /// Packed sequence.
     pub seq: u32,
     /// First query row.
@@ -32,7 +32,7 @@ pub(super) struct Block {
 
 /// One packed sequence: document bounds and the contiguous shards of its context-parallel ranks.
 #[derive(Clone, Debug)]
-pub(super) struct Sequence {
+pub(in crate::planners) struct Sequence {
     /// Document bounds: `0, l0, l0 + l1, ...`.
     pub documents: Vec<u32>,
     /// Shard bounds: floor(i L / CP).
@@ -85,7 +85,7 @@ impl Sequence {
 
 /// The blocks of all packed sequences of a domain.
 #[derive(Clone, Debug)]
-pub(super) struct Grid {
+pub(in crate::planners) struct Grid {
     /// Context-parallel ranks of a sequence.
     pub cp: u32,
     /// Packed sequences.
@@ -161,6 +161,6 @@ impl Grid {
 }
 
 /// Number of rows that two ranges share.
-pub(super) fn overlap(a: (u32, u32), b: (u32, u32)) -> u32 {
+pub(in crate::planners) fn overlap(a: (u32, u32), b: (u32, u32)) -> u32 {
     a.1.min(b.1).saturating_sub(a.0.max(b.0))
 }

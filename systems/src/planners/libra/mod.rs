@@ -33,12 +33,12 @@
 //! and save, and is not DistCA's own planner ([`super::distca`]).
 
 mod assigned;
-mod grid;
+pub(super) mod grid;
 mod heads;
 mod options;
 mod pipeline;
 mod place;
-mod routes;
+pub(super) mod routes;
 #[cfg(test)]
 mod tests;
 

@@ -5,7 +5,7 @@ use super::heads::HeadCut;
 
 /// Moves of one table that travel together, with who takes part.
 #[derive(Clone, Debug)]
-pub(super) struct Route {
+pub(in crate::planners) struct Route {
     /// Moves of the table.
     pub span: Span,
     /// What every rank does in them.
@@ -14,7 +14,7 @@ pub(super) struct Route {
 
 /// A rank's part in a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Role {
+pub(in crate::planners) struct Role {
     /// It sends rows.
     pub sends: bool,
     /// It receives rows.
@@ -36,7 +36,7 @@ impl Role {
 
 /// A table of moves under construction.
 #[derive(Clone, Debug, Default)]
-pub(super) struct MoveTable {
+pub(in crate::planners) struct MoveTable {
     /// The moves.
     pub moves: Vec<Move>,
     start: usize,
@@ -49,7 +49,7 @@ impl MoveTable {
     }
 
     /// Adds contiguous rows, joined to the move before where they continue it.
-    fn push(&mut self, from: u32, to: u32, seq: u32, start: u32, end: u32) {
+    pub fn push(&mut self, from: u32, to: u32, seq: u32, start: u32, end: u32) {
         if start >= end {
             return;
         }
@@ -63,7 +63,7 @@ impl MoveTable {
     }
 
     /// Ends a route; none when it would have no move.
-    fn finish(&mut self, ranks: u32) -> Option<Route> {
+    pub fn finish(&mut self, ranks: u32) -> Option<Route> {
         let range = self.start..self.moves.len();
         self.start = range.end;
         if range.is_empty() {
@@ -87,7 +87,7 @@ impl MoveTable {
 
 /// Tiles of every worker, and the rows that they need from elsewhere.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Routes {
+pub(in crate::planners) struct Routes {
     /// All tiles.
     pub tiles: Vec<Tile>,
     /// `worker_tiles[shard * ranks + worker]`.
@@ -102,7 +102,7 @@ pub(super) struct Routes {
 
 impl Routes {
     /// Cuts the SH-tiles into kernel tiles and finds their rows. `worker[block * head shards + shard]`.
-    pub fn new(grid: &Grid, cut: &HeadCut, worker: &[u32], ranks: u32) -> Self {
+    pub(in crate::planners::libra) fn new(grid: &Grid, cut: &HeadCut, worker: &[u32], ranks: u32) -> Self {
         let shards = cut.shards.len();
         let blocks = BlocksOf::new(worker, shards, ranks);
         let mut routes = Self::default();
@@ -177,7 +177,7 @@ impl Routes {
 
     /// Brings the document prefixes `[start, end)` to a worker, each row once. Rows of its own shard are copied beside
     /// them only for a document that crosses the shard's bounds: the others are read in place.
-    fn add_keys(&mut self, grid: &Grid, seq: u32, start: u32, end: u32, rank: u32) {
+    pub fn add_keys(&mut self, grid: &Grid, seq: u32, start: u32, end: u32, rank: u32) {
         let sequence = &grid.sequences[seq as usize];
         let own = grid.own(rank, seq);
         let own = (own.0.max(start), own.1.min(end));
