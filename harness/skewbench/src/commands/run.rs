@@ -48,7 +48,7 @@ impl Study {
         for expanded in &experiments {
             validate(expanded, changes)?;
             for (workload, _) in &expanded.workloads {
-                resources.steps(workload, expanded.found.experiment.gbs, expanded.seed)?;
+                resources.steps(workload, expanded.gbs(), expanded.seed)?;
             }
         }
         validate_together(&experiments)?;

@@ -27,6 +27,9 @@ pub(super) fn validate(expanded: &Expanded, changes: &[String]) -> Result<(), Fa
     if e.gbs == 0 {
         return Err(place.error(&["gbs"], "0 sequences a step; give at least 1"));
     }
+    if e.quick_gbs == Some(0) {
+        return Err(place.error(&["quick_gbs"], "0 sequences a step; give at least 1"));
+    }
     if e.memory_limit_bytes == Some(0) {
         return Err(
             place.error(&["memory_limit_bytes"], "0 bytes hold no plan; give a size, or leave it out for no limit")

@@ -160,6 +160,12 @@ impl Expanded {
         Failure { exit, message: self.at_key(key, message).message }
     }
 
+    /// Packed sequences of a step.
+    pub fn gbs(&self) -> u32 {
+        let e = &self.found.experiment;
+        e.quick_gbs.filter(|_| self.scale.quick).unwrap_or(e.gbs)
+    }
+
     fn steps(&self, system: &str) -> u32 {
         let e = &self.found.experiment;
         if self.scale.quick { e.quick_steps } else { e.steps_of.get(system).copied().unwrap_or(e.steps) }
@@ -177,18 +183,18 @@ impl Expanded {
             groupings.push(grouping);
         }
         let pools = if e.sweep.pool.is_empty() { vec![8] } else { e.sweep.pool.clone() };
-        if let Some(pool) = pools.iter().find(|p| **p == 0 || **p > e.gbs) {
-            return Err(self.at_key("pool", format!("a pool of {pool} sequences; choose 1 to gbs = {}", e.gbs)));
+        if let Some(pool) = pools.iter().find(|p| **p == 0 || **p > self.gbs()) {
+            return Err(self.at_key("pool", format!("a pool of {pool} sequences; choose 1 to gbs = {}", self.gbs())));
         }
         if groupings.is_empty() {
             return Err(self.at_key("groupings", "no grouping; name at least one"));
         }
-        if e.gbs == 0 || e.layout.dp == 0 {
+        if self.gbs() == 0 || e.layout.dp == 0 {
             return Err(self.at_key("gbs", "gbs and layout.dp must be at least 1"));
         }
         let steps = self.steps("");
         // One cell of all groupings at all powers of two serves every figure on the same steps; making the windows is what costs.
-        let mut cell_pools: Vec<u32> = (0..7).map(|i| 1 << i).filter(|p| *p <= e.gbs).collect();
+        let mut cell_pools: Vec<u32> = (0..7).map(|i| 1 << i).filter(|p| *p <= self.gbs()).collect();
         cell_pools.extend(pools.iter().copied().filter(|p| !p.is_power_of_two() || *p > 64));
         let standard =
             [Grouping::Random, Grouping::Zigzag, Grouping::ZigzagSwap, Grouping::ZigzagSwapAll, Grouping::Vrsp];
@@ -202,7 +208,7 @@ impl Expanded {
             .map(|(workload, _)| {
                 CellSpec::Balance(BalanceCell {
                     workload: workload.clone(),
-                    gbs: e.gbs,
+                    gbs: self.gbs(),
                     steps,
                     seed: self.seed,
                     pools: cell_pools.clone(),
@@ -409,6 +415,7 @@ impl Expanded {
         let asked = make(&options)?;
         let pool = asked.pool().min(dp.max(1));
         let pooled = asked.planner().scope() == Scope::Pool || asked.placement().pooled();
+        let alone = asked.planner().scope() == Scope::Sequence;
         options.remove("P");
         options.insert("pool".into(), if pooled { pool } else { DEFAULT_POOL.min(dp.max(1)) }.into());
         let built = make(&options)?;
@@ -423,7 +430,7 @@ impl Expanded {
         let key = self.workloads[workload].0.clone();
         let (q_heads, kv_heads, head_dim) = (self.model.q_heads, self.model.kv_heads, self.model.head_dim);
         layout
-            .validate(u32::from(q_heads), u32::from(kv_heads), e.gbs, key.window_tokens)
+            .validate(u32::from(q_heads), u32::from(kv_heads), self.gbs(), key.window_tokens)
             .map_err(|error| self.at_key("layout", error))?;
         if layout.pp > self.model.layers {
             let what = format!(
@@ -440,7 +447,7 @@ impl Expanded {
         let at = At { workload, system: system.to_owned(), dp, cp, pool };
         let cell = CellSpec::Waves(WavesCell {
             workload: key,
-            gbs: e.gbs,
+            gbs: self.gbs(),
             steps: self.steps(system),
             seed: self.seed,
             system: system.to_owned(),
@@ -451,7 +458,8 @@ impl Expanded {
             machine,
             check: e.check,
             memory_limit_bytes: e.memory_limit_bytes,
-            band: e.bandwidth_band && dp == e.layout.dp,
+            // The groups of single sequences are the same at any DP: they are simulated once for all of them.
+            band: e.bandwidth_band && (dp == e.layout.dp || alone),
             transfers_alone: e.plot.metrics.contains(&Metric::HiddenShare) || e.bandwidth_band && dp == e.layout.dp,
         });
         Ok((at, cell))

@@ -68,6 +68,9 @@ pub struct Experiment {
     pub steps: u32,
     /// Steps of a cell at smoke scale.
     pub quick_steps: u32,
+    /// Packed sequences of a step at smoke scale, where they are fewer.
+    #[serde(default)]
+    pub quick_gbs: Option<u32>,
     /// Steps of single systems, where they differ.
     #[serde(default)]
     pub steps_of: BTreeMap<String, u32>,

@@ -47,7 +47,8 @@ fn caption(loaded: &Loaded, values: &[Value]) -> String {
     steps.dedup();
     if let (Some(least), Some(most)) = (steps.first(), steps.last().filter(|n| **n > 1)) {
         let n = if least == most { format!("n = {most} steps") } else { format!("n = {least} to {most} steps") };
-        parts.push(format!("Error bars: 95% bootstrap interval over steps, {n} of {} sequences", e.gbs));
+        parts
+            .push(format!("Error bars: 95% bootstrap interval over steps, {n} of {} sequences", loaded.expanded.gbs()));
         parts.push(format!("seed {}", loaded.expanded.seed));
     }
     if let Some(machine) = &loaded.expanded.machine {
@@ -168,7 +169,7 @@ fn published_points(here: &[&Value], coordinate: &str, reference: &Reference, fi
 fn published_formula(loaded: &Loaded, dataset: &str, here: &[&Value]) -> Option<Mark> {
     let workload = (0..loaded.expanded.own_workloads).find(|w| loaded.expanded.dataset(*w) == dataset)?;
     let windows = loaded.windows(workload)?;
-    let gbs = loaded.expanded.found.experiment.gbs;
+    let gbs = loaded.expanded.gbs();
     let mut pools: Vec<u32> =
         here.iter().filter_map(|v| v.number("p")).map(|p| p as u32).filter(|p| *p * 2 <= gbs).collect();
     pools.sort_unstable();
