@@ -313,6 +313,10 @@ pub struct PlanArgs {
     /// Seed
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Also run the wave on the CPU with random inputs and compare it with dense attention; a trace is then of this run. For
+    /// small windows
+    #[arg(long)]
+    pub executed: bool,
     /// Format of standard output
     #[arg(long, value_enum, default_value_t)]
     pub format: PlanFormat,

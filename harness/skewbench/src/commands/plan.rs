@@ -1,6 +1,7 @@
 //! `skewbench plan`.
 
 use serde_json::{Map, Value, json};
+use skewbench_cpu::{Inputs, RunOptions, TOLERANCE, reference};
 use skewbench_exec::InstrKind;
 use skewbench_external::Catalogue;
 use skewbench_plan::check::Limits;
@@ -11,8 +12,8 @@ use super::output;
 use crate::cells::{Clock, Prepared, Resources, domains, prepare, step_seed};
 use crate::cli::{Format, PlanArgs, PlanFormat};
 use crate::experiment::WorkloadFile;
-use crate::failure::Failure;
-use crate::trace::{TraceOptions, of_times, write_trace};
+use crate::failure::{Exit, Failure};
+use crate::trace::{TraceOptions, of_times, of_traces, write_trace};
 
 /// Shows the plan of one wave: by rank, whole, or as a trace of its simulation.
 ///
@@ -68,19 +69,62 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
     let made = prepare(&system, &domain, true, &Limits::default(), &Clock::default())?;
     drop(system);
     end_programs(resources.catalogue())?;
+    let executed = args.executed.then(|| execute(&made, args.seed)).transpose()?;
     if args.format == PlanFormat::Json {
         return output::line(serde_json::to_string(&made.plan).map_err(Failure::internal)?);
     }
     let on = Machine { cards_per_node: layout.cards_per_node, ..Machine::new(pricing, nodes) };
     let runs = Runs { trace: args.format == PlanFormat::Perfetto, ..Runs::default() };
     let times = simulate(&made.program, &on, runs).map_err(Failure::internal)?;
-    match args.format {
-        PlanFormat::Perfetto => {
+    match (args.format, &executed) {
+        (PlanFormat::Perfetto, Some(run)) => {
+            let options = TraceOptions::new("executed on the CPU, wall clock".to_owned());
+            let events = of_traces(&run.outputs.forward_trace, &run.outputs.backward_trace);
+            output::line(write_trace(&made.plan, &made.program, &events, &options))
+        }
+        (PlanFormat::Perfetto, None) => {
             let options = TraceOptions::new(format!("simulated, profile {}", args.profile));
             output::line(write_trace(&made.plan, &made.program, &of_times(&times), &options))
         }
-        _ => table(&made, &times.forward, &times.backward),
+        _ => {
+            table(&made, &times.forward, &times.backward)?;
+            executed.map_or(Ok(()), |run| output::line(run.sentence))
+        }
     }
+}
+
+/// FLOPs of a wave that the CPU takes at most; some minutes.
+const MOST_FLOPS: f64 = 1e12;
+
+/// A wave that ran on the CPU.
+struct Executed {
+    outputs: skewbench_cpu::Outputs,
+    /// What the comparison with dense attention says.
+    sentence: String,
+}
+
+fn execute(made: &Prepared, seed: u64) -> Result<Executed, Failure> {
+    let plan = &made.plan;
+    let loads = [Pass::Forward, Pass::Backward].map(|pass| plan.load(pass).iter().sum::<u64>());
+    let flops = f64::from(plan.shape.head_dim) * (4.0 * loads[0] as f64 + 10.0 * loads[1] as f64);
+    if flops > MOST_FLOPS {
+        return Err(Failure::usage(format!(
+            "--executed: the wave has {flops:.1e} FLOPs, and the CPU takes minutes for {MOST_FLOPS:.0e}; choose a smaller --window"
+        )));
+    }
+    let inputs = Inputs::random(&plan.sequences, plan.shape, seed);
+    let options = RunOptions { trace: true, ..RunOptions::default() };
+    let outputs = skewbench_cpu::run(&made.program, &inputs, &options).map_err(Failure::internal)?;
+    let report = skewbench_cpu::compare(&inputs, &outputs, &reference::attention(&inputs));
+    report.verdict().map_err(|wrong| Failure::new(Exit::Verification, wrong))?;
+    let worst = report.tensors.iter().max_by(|a, b| a.error.total_cmp(&b.error));
+    let sentence = worst.map_or_else(String::new, |tensor| {
+        format!(
+            "executed on the CPU: worst error {:.1e}, of {}, against dense attention; {TOLERANCE:.0e} is allowed",
+            tensor.error, tensor.tensor
+        )
+    });
+    Ok(Executed { outputs, sentence })
 }
 
 /// Shows what external programs wrote to standard error, and what they did wrong at their end.

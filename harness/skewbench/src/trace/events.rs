@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use skewbench_exec::InstrId;
+use skewbench_exec::{InstrId, TraceEvent};
 use skewbench_plan::Pass;
 use skewbench_sim::WaveTimes;
 
@@ -21,13 +21,18 @@ pub struct Event {
 
 /// The events of a simulated wave; the backward starts when the last rank has ended its forward.
 pub fn of_times(times: &WaveTimes) -> Vec<Event> {
+    of_traces(&times.forward.trace, &times.backward.trace)
+}
+
+/// The events of both passes of a wave, each in order of their end; the backward starts when the last rank has ended its
+/// forward.
+pub fn of_traces(forward: &[TraceEvent], backward: &[TraceEvent]) -> Vec<Event> {
     let mut events = Vec::new();
-    for (pass, of_pass, shift) in
-        [(Pass::Forward, &times.forward, 0), (Pass::Backward, &times.backward, times.forward.wave_ps)]
-    {
+    let end = forward.iter().map(|event| event.end_ps).max().unwrap_or(0);
+    for (pass, trace, shift) in [(Pass::Forward, forward, 0), (Pass::Backward, backward, end)] {
         // Streams run in order, so the instructions of one end in the order in which they stand on it.
         let mut next: BTreeMap<(u32, u32), u32> = BTreeMap::new();
-        for event in &of_pass.trace {
+        for event in trace {
             let index = next.entry((event.rank, event.stream)).or_default();
             events.push(Event {
                 pass,

@@ -12,5 +12,5 @@ mod events;
 mod tests;
 mod write;
 
-pub use events::{Event, of_times};
+pub use events::{Event, of_times, of_traces};
 pub use write::{TraceOptions, write_trace};

@@ -15,4 +15,5 @@ mod runs;
 mod statistics;
 mod stored;
 mod tuning;
+mod verify;
 mod workloads;

@@ -1,0 +1,70 @@
+//! `verify` and `plan --executed`: right systems pass, wrong ones end with exit code 12 and a message that says where.
+
+use crate::common::Lab;
+
+#[test]
+fn right_systems_pass_with_one_row_each() {
+    let lab = Lab::new();
+    let rows = lab.run("verify --system libra --system ring-zigzag+vrsp --cases 4 --seed 3 --format json").json();
+    let rows = rows.as_array().unwrap();
+    assert_eq!(rows.len(), 2);
+    for (row, name) in rows.iter().zip(["libra", "ring-zigzag+vrsp"]) {
+        assert_eq!(
+            (&row["system"], &row["verdict"], &row["checker"]),
+            (&name.into(), &"right".into(), &"accepts".into())
+        );
+        assert_eq!(row["cases"], 4);
+        let error = row["worst_error"].as_f64().unwrap();
+        assert!(error > 0.0 && error <= row["tolerance"].as_f64().unwrap(), "{row}");
+        assert!(row["load_over_bound"].as_f64().unwrap() <= 1.0, "{row}");
+    }
+    let again = "verify --system libra --cases 3 --seed 3 --format json";
+    assert_eq!(lab.run(again).ok(), lab.run(again).ok());
+    let table = lab.run("verify --system ulysses --cases 1").ok();
+    assert!(table.contains("worst_error") && table.contains("right"), "{table}");
+}
+
+#[test]
+fn unknown_systems_are_usage_errors() {
+    let lab = Lab::new();
+    assert!(lab.run("verify --system ulyses").error(2).contains("did you mean ulysses"));
+    assert!(lab.run("verify --cases 0").error(2).contains("--cases"));
+    assert!(lab.run("verify --case 5 --seed 1").error(2).contains("--seed"));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_wrong_program_fails_with_the_smallest_case_found() {
+    let lab = Lab::new();
+    std::fs::create_dir(lab.path("external")).unwrap();
+    // Assigns nobody: rows are left out.
+    let hello = r#"{"type":"hello","protocol":1,"name":"lazy","version":"1","plans":true,"scope":"sequence"}"#;
+    let script = format!(
+        "read -r line\nprintf '%s\\n' '{hello}'\nwhile read -r line; do\nid=${{line#*\\\"id\\\":}}; id=${{id%%,*}}\n\
+         printf '{{\"id\":%s,\"assignment\":{{\"blocks\":[]}}}}\\n' \"$id\"\ndone\n"
+    );
+    lab.write("external/lazy.sh", script);
+    lab.write("external/lazy.toml", "name = \"lazy\"\ncommand = [\"sh\", \"lazy.sh\"]\nsummary = \"does nothing\"\n");
+    let done = lab.run("verify --system lazy --cases 2");
+    assert!(done.stdout.contains("wrong"), "{}", done.stdout);
+    let message = done.error(12);
+    for part in
+        ["lazy", "smallest case found", "verification failed for lazy", "again: skewbench verify --system lazy --case"]
+    {
+        assert!(message.contains(part), "{part:?} is not in: {message}");
+    }
+}
+
+#[test]
+fn a_wave_runs_on_the_cpu() {
+    let lab = Lab::new();
+    let small = "--workload paper-256k --window 192 --layout dp=2,cp=2 --option block=64";
+    let table = lab.run(&format!("plan --system libra {small} --executed")).ok();
+    assert!(table.contains("executed on the CPU: worst error"), "{table}");
+    let trace = lab.run(&format!("plan --system libra {small} --executed --format perfetto")).json();
+    assert_eq!(trace["otherData"]["clock"], "executed on the CPU, wall clock");
+    let slices = trace["traceEvents"].as_array().unwrap().iter().filter(|e| e["ph"] == "X");
+    assert!(slices.count() > 8);
+    let large = lab.run("plan --system ulysses --workload paper-256k --layout cp=8 --executed").error(2);
+    assert!(large.contains("choose a smaller --window"), "{large}");
+}
