@@ -29,7 +29,7 @@ pub struct Calibrated {
 }
 
 /// Rounds of dividing the work, predicting what it takes, and correcting the capacities.
-const ROUNDS: usize = 6;
+const ROUNDS: usize = 5;
 /// A division whose slowest rank is predicted within this share of the mean is not corrected further.
 const CLOSE: f64 = 0.012;
 
@@ -181,8 +181,10 @@ impl Calibrated {
             let transfers = Transfers::new(grid, &jobs, domain.nodes, launching.pieces, self.options.relay);
             let mut drafts = [vec![Vec::new(); ranks as usize], vec![Vec::new(); ranks as usize]];
             let mut computed = [vec![0.0; ranks as usize], vec![0.0; ranks as usize]];
+            let mut given = vec![0.0; ranks as usize];
             for same in jobs.chunk_by(|a, b| a.worker == b.worker) {
                 let rank = same[0].worker as usize;
+                given[rank] = price_of(same, home[rank], &division);
                 let (own, away): (Vec<Job>, Vec<Job>) = same.iter().cloned().partition(|job| job.home);
                 if own_drafts[rank].as_ref().is_none_or(|made| made.jobs != own) {
                     let made = [Pass::Forward, Pass::Backward].map(|pass| launching.own(pass, &own));
@@ -207,12 +209,10 @@ impl Calibrated {
                 sum += time(rank);
             }
             let close = slowest <= sum / f64::from(ranks) * (1.0 + CLOSE);
-            total = 0.0;
+            total = given.iter().sum();
             for (rank, beside) in beside.iter_mut().enumerate() {
                 // What the rank was predicted beyond the price of its work in this round.
-                let price = price_of(&jobs, rank as u32, &division);
-                total += price;
-                let found = time(rank) - price * factors[rank];
+                let found = time(rank) - given[rank] * factors[rank];
                 *beside = 0.3 * *beside + 0.7 * found;
             }
             if best.as_ref().is_none_or(|(time, _)| slowest < *time) {
@@ -294,16 +294,19 @@ impl Calibrated {
     }
 }
 
-/// Price of what a worker was given.
-fn price_of(jobs: &[Job], rank: u32, division: &Division<'_>) -> f64 {
-    let first = jobs.partition_point(|job| job.worker < rank);
-    let own = jobs[first..].iter().take_while(|job| job.worker == rank);
-    own.map(|job| {
-        let heads: u32 =
-            division.shards[job.band.start as usize..job.band.end as usize].iter().map(|s| s.len()).sum();
-        division.prices.rows(&division.grid.sequences[job.seq as usize], heads, job.start, job.end)
-    })
-    .sum()
+/// Price of what a worker was given; `home` is that of all its own rows.
+fn price_of(jobs: &[Job], home: f64, division: &Division<'_>) -> f64 {
+    let price = |job: &Job| {
+        let sequence = &division.grid.sequences[job.seq as usize];
+        let whole = job.band == (0..division.shards.len() as u32)
+            && (job.start, job.end) == division.grid.own(job.worker, job.seq);
+        if whole {
+            return home;
+        }
+        let shards = &division.shards[job.band.start as usize..job.band.end as usize];
+        division.prices.job(sequence, shards.iter().map(|s| s.len()).sum(), job.start, job.end)
+    };
+    jobs.iter().map(price).sum()
 }
 
 /// Prices that ranks can work off by the same moment: (moment - beside) / factor each, `total` together.

@@ -9,6 +9,9 @@ pub(super) const UNIT: u32 = 128;
 /// Tiles below 10 microseconds are never launched alone: no card starts a launch in much less.
 const SMALL_PS: u64 = 10_000_000;
 
+/// Tiles of fewer rows may leave multiprocessors idle.
+const SCARCE_ROWS: u32 = 32 * UNIT;
+
 /// Prices of tiles and launches.
 #[derive(Clone, Copy)]
 pub(super) struct Prices<'a> {
@@ -68,6 +71,18 @@ impl Prices<'_> {
     /// Price of rows `[start, end)`.
     pub fn rows(&self, sequence: &Sequence, heads: u32, start: u32, end: u32) -> f64 {
         parts(sequence, start, end).map(|part| self.tile(heads, part.rows(), part.keys())).sum()
+    }
+
+    /// Price of rows `[start, end)` in launches of their own, which take at least as long as their longest tile alone.
+    pub fn job(&self, sequence: &Sequence, heads: u32, start: u32, end: u32) -> f64 {
+        let sum = self.rows(sequence, heads, start, end);
+        let most_keys = parts(sequence, start, end).max_by_key(|part| part.keys());
+        let Some(part) = most_keys.filter(|part| self.balance == Balance::Time && part.rows() < SCARCE_ROWS) else {
+            return sum;
+        };
+        let tile = [TileShape { q: part.rows(), k: part.keys() }];
+        let alone = |pass| self.cost.launch_ps(&self.shape(pass, Mask::Causal, heads, &tile)) as f64;
+        sum.max(alone(Pass::Forward) + alone(Pass::Backward))
     }
 
     /// Pairs of rows `[start, end)`.

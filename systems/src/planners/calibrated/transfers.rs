@@ -48,7 +48,10 @@ impl Transfers {
                 for job in jobs {
                     let (start, end) = job.piece(m, pieces);
                     for (owner, start, end) in grid.sequences[job.seq as usize].by_owner(start, end) {
-                        routes.table.push(job.seq * grid.cp + owner as u32, job.worker, job.seq, start, end);
+                        let home = job.seq * grid.cp + owner as u32;
+                        if home != job.worker {
+                            routes.table.push(home, job.worker, job.seq, start, end);
+                        }
                     }
                 }
                 piece.extend(routes.table.finish(ranks).map(|route| (band, route)));
