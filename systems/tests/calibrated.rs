@@ -5,9 +5,7 @@ mod oracle;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use skewbench_plan::check::{Limits, check};
-use skewbench_plan::{
-    AttentionShape, Cost, Domain, LaunchShape, Mask, PackedSequence, Pass, Plan, TileShape, Work,
-};
+use skewbench_plan::{AttentionShape, Cost, Domain, LaunchShape, Mask, PackedSequence, Pass, Plan, TileShape, Work};
 use skewbench_systems::registry::system;
 
 /// A card with an overhead a launch, blocks of 128 rows, a bottom-right backward that skips no masked block, ragged launches that

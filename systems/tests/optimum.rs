@@ -50,7 +50,10 @@ fn survey(what: &str, case: impl Fn(&mut ChaCha8Rng) -> (u64, f64, f64)) -> (f64
             let (ours, best, slack) = case(&mut ChaCha8Rng::seed_from_u64(seed));
             let ours = ours as f64;
             assert!(ours >= best * (1.0 - 1e-6), "{what}, case {seed}: {ours} below the optimum {best}");
-            assert!(ours <= best + slack + 1e-6 * best, "{what}, case {seed}: {ours}, optimum {best}, may exceed it by {slack}");
+            assert!(
+                ours <= best + slack + 1e-6 * best,
+                "{what}, case {seed}: {ours}, optimum {best}, may exceed it by {slack}"
+            );
             ours / best
         })
         .collect();

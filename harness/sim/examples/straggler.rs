@@ -143,7 +143,18 @@ fn main() -> Result<(), Failure> {
     let (layout, steps) = (Layout::dp_cp(DP, cp.parse()?), steps(file)?);
     println!(
         "{:<58} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}",
-        "ms a wave", "mean", "max", "of ul.", "max of", "forward", "backward", "launches", "mean", "GB nodes", "plan", "check"
+        "ms a wave",
+        "mean",
+        "max",
+        "of ul.",
+        "max of",
+        "forward",
+        "backward",
+        "launches",
+        "mean",
+        "GB nodes",
+        "plan",
+        "check"
     );
     let mut reference = None;
     for name in ["ulysses".to_owned()].iter().chain(&systems[transport.iter().len()..]) {

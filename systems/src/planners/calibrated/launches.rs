@@ -132,10 +132,7 @@ impl Launching<'_> {
             let rows: u64 = slanted.iter().map(|t| u64::from(t.q.len)).sum();
             let met = rows * u64::from(heads.len()) * u64::from(self.prices.head_dim) * 2;
             extra = self.prices.cost.copy_ps(5 * met);
-            ways.push(vec![
-                (Mask::Full, lists(Mask::Full, rectangles)),
-                (Mask::Causal, lists(Mask::Causal, diagonal)),
-            ]);
+            ways.push(vec![(Mask::Full, lists(Mask::Full, rectangles)), (Mask::Causal, lists(Mask::Causal, diagonal))]);
         }
         let total = |way: &Vec<(Mask, Vec<Vec<Tile>>)>| {
             let copies = if way.iter().any(|(mask, _)| *mask == Mask::Full) { extra } else { 0 };

@@ -188,7 +188,7 @@ impl Division<'_> {
         let mut from = start;
         if room.price > sliver && room.pairs > 0.0 {
             let heads = self.heads(kept);
-            from = self.prices.take(sequence, heads, (start, end), room.price, room.pairs);
+            (from, _) = self.prices.take(sequence, heads, (start, end), room.price, room.pairs);
             jobs.push(job(kept..kept + 1, start, from));
         }
         for shard in kept..count {
@@ -238,8 +238,7 @@ impl Division<'_> {
     fn fill(&self, piece: &mut Surplus, room: &mut Room, jobs: &mut Vec<Job>) -> Filled {
         let sequence = &self.grid.sequences[piece.seq as usize];
         let heads = self.heads(piece.shard);
-        let end = self.prices.take(sequence, heads, (piece.start, piece.end), room.price, room.pairs);
-        let price = self.prices.job(sequence, heads, piece.start, end);
+        let (end, price) = self.prices.take(sequence, heads, (piece.start, piece.end), room.price, room.pairs);
         // Few rows take far longer than their pairs; a small room is better left empty.
         if end == piece.start || price > 2.0 * room.price {
             return Filled::Nothing;
