@@ -30,7 +30,16 @@ fn every_pair_can_be_named_and_built() {
 #[test]
 fn named_systems_are_listed_with_their_options() {
     let names: Vec<String> = systems().into_iter().map(|s| s.name).collect();
-    let wanted = ["ulysses", "ulysses+sorted", "ulysses+lpt", "ring-zigzag", "libra-vrsp", "libra-tap", "libra"];
+    let wanted = [
+        "ulysses",
+        "ulysses+sorted",
+        "ulysses+lpt",
+        "ring-zigzag",
+        "libra-vrsp",
+        "libra-tap",
+        "libra",
+        "libra-calibrated",
+    ];
     assert_eq!(names, wanted);
     let libra = describe("libra").unwrap();
     let options: Vec<&str> = libra.options.iter().map(|o| o.name).collect();
@@ -79,7 +88,7 @@ fn mistakes_name_the_nearest_and_the_range() {
 
 #[test]
 fn systems_are_selected_by_capability() {
-    assert_eq!(systems_with(&[Capability::MovesAttention]), ["libra-tap", "libra"]);
+    assert_eq!(systems_with(&[Capability::MovesAttention]), ["libra-tap", "libra", "libra-calibrated"]);
     assert_eq!(systems_with(&[Capability::KeepsAttention, Capability::KeepsPlacement]), ["ulysses", "ring-zigzag"]);
     assert_eq!(systems_with(&[Capability::Stateful]), [""; 0]);
     for capability in Capability::ALL {
