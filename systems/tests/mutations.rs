@@ -213,7 +213,7 @@ fn refusals(plan: &Plan, pass: Pass, of_kind: &str) -> Vec<String> {
 
 #[test]
 fn messages_name_what_is_broken_in_the_plans_of_every_planner() {
-    let documents = [&[40, 9, 15, 1, 1, 1, 1, 1][..], &[30, 2, 1, 1, 1, 1, 1, 1, 1][..]];
+    let documents = [&[96, 9, 15, 1, 1, 1, 1, 1][..], &[24, 2, 1, 1, 1, 1, 1, 1, 1][..]];
     for plan in plans(&documents, 3, shape(6, 3)) {
         let name = &plan.planner;
         for (pass, tensor) in [(Pass::Forward, "O of sequence"), (Pass::Backward, "of sequence")] {

@@ -1,12 +1,14 @@
 //! Greedy placements beside the exact optimum of a mixed-integer program (good_lp with microlp) on tiny cases.
 //!
-//! Measured over the cases of these tests, load of the heaviest group or worker over the least possible:
+//! Measured over the cases of these tests, load of the heaviest pool or worker over the least possible:
 //!
-//! | what | cases | mean | worst | proven |
+//! | what | cases | mean | worst | may exceed the optimum by |
 //! |---|---|---|---|---|
-//! | VRSP: sequences into pools of equal size | 60 | MEAN1 | WORST1 | 4/3 - 1/(3m) up to three places a pool |
-//! | TAP at tau = 0: blocks on workers | 60 | MEAN2 | WORST2 | optimum + heaviest block |
-//! | calibrated: granules on workers, balance of FLOPs | 60 | MEAN3 | WORST3 | optimum + two granules |
+//! | VRSP: sequences in pools of equal size | 60 | 1.0035 | 1.0943 | a third less 1/(3m), proven for up to three places in m pools |
+//! | TAP at tau = 0: blocks on workers | 60 | 1.0013 | 1.0311 | the heaviest block, proven |
+//! | `tap-calibrated` on FLOPs: granules of 128 rows on workers | 60 | 1.1275 | 1.3316 | two granules, tested |
+//!
+//! A worker of the last row has two or three granules at most, which it takes in neighbouring rows: no larger case than this one is as coarse.
 
 use good_lp::{Expression, ProblemVariables, Solution, SolverModel, constraint, microlp, variable};
 use rand::{RngExt, SeedableRng};
@@ -80,7 +82,7 @@ fn vrsp_is_close_to_the_optimum() {
         let proven = if places <= 3 { best * (1.0 / 3.0 - 1.0 / (3.0 * pools as f64)) } else { f64::INFINITY };
         (ours, best, proven)
     });
-    assert!(mean <= 1.02 && worst <= 1.2, "{mean} {worst}");
+    assert!(mean < 1.0036 && worst < 1.0944, "{mean} {worst}");
 }
 
 fn heaviest_rank(name: &str, given: Value, sequences: &[PackedSequence], shape: AttentionShape) -> u64 {
@@ -117,7 +119,7 @@ fn tap_is_close_to_the_optimum() {
         let largest = tiles.iter().copied().max().unwrap_or(0);
         (ours, optimum(&tiles, sequences.len(), tiles.len()), largest as f64)
     });
-    assert!(mean <= 1.1 && worst <= 1.4, "{mean} {worst}");
+    assert!(mean < 1.0014 && worst < 1.0312, "{mean} {worst}");
 }
 
 #[test]
@@ -131,5 +133,5 @@ fn calibrated_is_close_to_the_optimum() {
         let largest = granules.iter().copied().max().unwrap_or(0);
         (ours, optimum(&granules, sequences.len(), granules.len()), 2.0 * largest as f64)
     });
-    assert!(mean <= 1.2 && worst <= 1.6, "{mean} {worst}");
+    assert!(mean < 1.1276 && worst < 1.3317, "{mean} {worst}");
 }

@@ -5,6 +5,8 @@
 //! divide DP the last pool of a wave is smaller and pools are compared by load per place; finished pools are dealt to waves
 //! by the option `deal` (see [`Deal`] for why `sorted` is the default).
 
+use skewbench_plan::{Placement, Placer};
+
 use super::deal::DEAL;
 use super::work::{WORK, WORK_TIME};
 use super::{Deal, Grouping, Measure, Pooled};
@@ -31,7 +33,20 @@ pub const TIME_ENTRY: PlacementEntry = PlacementEntry {
     options: &[WORK_TIME, DEAL],
     build: |options| {
         let (measure, deal) = (options.get::<Measure>(&WORK_TIME)?, options.get::<Deal>(&DEAL)?);
-        Ok(Box::new(Pooled { grouping: Grouping::Vrsp, measure, deal }))
+        Ok(Box::new(OnTime(Pooled { grouping: Grouping::Vrsp, measure, deal })))
     },
     ..ENTRY
 };
+
+/// The placement under the name of [`TIME_ENTRY`].
+struct OnTime(Pooled);
+
+impl Placement for OnTime {
+    fn name(&self) -> &str {
+        TIME_ENTRY.name
+    }
+
+    fn placer(&self) -> Box<dyn Placer + '_> {
+        self.0.placer()
+    }
+}

@@ -164,3 +164,23 @@ fn pricing_once() -> &'static Pricing {
     static PRICING: std::sync::OnceLock<Pricing> = std::sync::OnceLock::new();
     PRICING.get_or_init(pricing)
 }
+
+#[test]
+fn marginal_prices_add_up_to_a_ragged_call() {
+    let pricing = pricing();
+    let tiles = [(4096, 4096), (8192, 8192), (1000, 1000)];
+    let slanted = [(4096, 65_536), (2048, 100_000), (8192, 32_768)];
+    for pass in [Pass::Forward, Pass::Backward] {
+        for (mask, tiles) in [(Mask::Causal, tiles), (Mask::Causal, slanted), (Mask::Full, slanted)] {
+            let shapes = tiles.map(|(q, k)| TileShape { q, k });
+            let marginal = |tiles: &[TileShape]| {
+                pricing.marginal_ps(&LaunchShape { pass, mask, q_heads: 32, kv_heads: 4, head_dim: 128, tiles })
+            };
+            let sum: u64 = shapes.iter().map(|shape| marginal(std::slice::from_ref(shape))).sum();
+            assert!(sum.abs_diff(marginal(&shapes)) <= 3);
+            let overhead = price(&pricing, pass, mask, 32, &[]);
+            let call = price(&pricing, pass, mask, 32, &tiles);
+            assert!(call.abs_diff(overhead + sum) <= 4, "{pass:?} {mask:?}: {call} against {overhead} + {sum}");
+        }
+    }
+}

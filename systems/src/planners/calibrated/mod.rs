@@ -1,4 +1,34 @@
-//! Pooled attention on predicted times.
+//! Pooled attention that balances predicted time: ours, after Libra's tiled attention pooling (arXiv 2607.23250).
+//!
+//! Libra packs equal blocks of query rows by FLOPs. Here nothing is packed: every rank keeps its own rows up to the time that it has, and what is
+//! above is *cut* to the time that others have left.
+//!
+//! - **Homes** are Libra's: contiguous shards, bounds floor(i L / CP), of every packed sequence over its own context-parallel ranks.
+//! - **Work that moves** is rows of one sequence x one head shard (`head_shards`; by default one shard a KV head). For the same work a worker then
+//!   needs as many query bytes, more rows of fewer heads, and only the keys of its KV head.
+//! - **Prices** (`balance`). The time of a tile, forward and backward together, is what it adds to a ragged launch or takes in one of its own,
+//!   whichever is less; rows are divided at multiples of 128. `flops` counts pairs x query heads instead.
+//! - **Capacities.** All ranks shall end at the same moment: a rank's capacity is that moment less what it needs beside its work, over its card's
+//!   time factor. A rank above its capacity keeps as many whole head shards of its rows as fit and a part of the next. The rest is dealt to ranks
+//!   with room, in order of sequence, head shard and row, so that neighbours on a node read the same keys; first within the sequence on the node,
+//!   then the node, then the sequence (`near_first`). No rank is filled above `max_flops` x the mean pairs x query heads, which is what
+//!   [`load_bound`](skewbench_plan::Planner::load_bound) declares, with one granule on top.
+//! - **Corrections.** Real launches and transfers are priced, what a rank was predicted beyond the price of its work is taken off its next capacity,
+//!   and the division is made anew, at most five times; the one with the least slowest rank stays. In predicted time the slowest rank then takes
+//!   at most 2% more than the mean, where granules are small against it.
+//! - **Transfers as load** (`count_transfers`). What computation cannot hide is time: computation lets transfers pass at
+//!   [`Cost::transfer_rate_under_compute`](skewbench_plan::Cost::transfer_rate_under_compute) of their rate.
+//! - **Launches** (`split_masks`). Bottom-right kernels do not skip masked blocks in the backward, ragged launches lose a few percent: squares,
+//!   rectangles and the rest are launched apart, large tiles alone, where that is predicted to be faster. In the backward a tile below the diagonal
+//!   becomes a rectangle and a square.
+//! - **Keys cross to a node once** (`relay`): each row to one of the workers that read it there, which passes it on; gradients are summed on it
+//!   before they leave.
+//! - **Order.** Dispatch of own keys, then piece by piece (`pieces`, pieces of rows) of what moves; launches of work from elsewhere, then of own
+//!   work, under which results travel. A rank that gives work away sends first and computes then (`send_first`) where computation slows transfers:
+//!   its receivers wait for it.
+//! - **Backward.** Workers keep what they received, and the O and LSE that they computed; `resend` sends all of it again, as Libra does by default.
+//!
+//! Ties are broken by rank throughout, and nothing is drawn at random.
 
 mod launches;
 mod options;
@@ -29,7 +59,7 @@ pub struct Calibrated {
 }
 
 /// Rounds of dividing the work, predicting what it takes, and correcting the capacities.
-const ROUNDS: usize = 6;
+const ROUNDS: usize = 5;
 /// A division whose slowest rank is predicted within this share of the mean is not corrected further.
 const CLOSE: f64 = 0.012;
 
@@ -176,8 +206,10 @@ impl Calibrated {
             let transfers = Transfers::new(grid, &jobs, domain.nodes, launching.pieces, self.options.relay);
             let mut drafts = [vec![Vec::new(); ranks as usize], vec![Vec::new(); ranks as usize]];
             let mut computed = [vec![0.0; ranks as usize], vec![0.0; ranks as usize]];
+            let mut given = vec![0.0; ranks as usize];
             for same in jobs.chunk_by(|a, b| a.worker == b.worker) {
                 let rank = same[0].worker as usize;
+                given[rank] = price_of(same, home[rank], &division);
                 let (own, away): (Vec<Job>, Vec<Job>) = same.iter().cloned().partition(|job| job.home);
                 if own_drafts[rank].as_ref().is_none_or(|made| made.jobs != own) {
                     let made = [Pass::Forward, Pass::Backward].map(|pass| launching.own(pass, &own));
@@ -202,12 +234,10 @@ impl Calibrated {
                 sum += time(rank);
             }
             let close = slowest <= sum / f64::from(ranks) * (1.0 + CLOSE);
-            total = 0.0;
+            total = given.iter().sum();
             for (rank, beside) in beside.iter_mut().enumerate() {
                 // What the rank was predicted beyond the price of its work in this round.
-                let price = price_of(&jobs, rank as u32, &division);
-                total += price;
-                let found = time(rank) - price * factors[rank];
+                let found = time(rank) - given[rank] * factors[rank];
                 *beside = 0.3 * *beside + 0.7 * found;
             }
             if best.as_ref().is_none_or(|(time, _)| slowest < *time) {
@@ -289,15 +319,19 @@ impl Calibrated {
     }
 }
 
-/// Price of what a worker was given.
-fn price_of(jobs: &[Job], rank: u32, division: &Division<'_>) -> f64 {
-    let first = jobs.partition_point(|job| job.worker < rank);
-    let own = jobs[first..].iter().take_while(|job| job.worker == rank);
-    own.map(|job| {
-        let heads: u32 = division.shards[job.band.start as usize..job.band.end as usize].iter().map(|s| s.len()).sum();
-        division.prices.rows(&division.grid.sequences[job.seq as usize], heads, job.start, job.end)
-    })
-    .sum()
+/// Price of what a worker was given; `home` is that of all its own rows.
+fn price_of(jobs: &[Job], home: f64, division: &Division<'_>) -> f64 {
+    let price = |job: &Job| {
+        let sequence = &division.grid.sequences[job.seq as usize];
+        let whole = job.band == (0..division.shards.len() as u32)
+            && (job.start, job.end) == division.grid.own(job.worker, job.seq);
+        if whole {
+            return home;
+        }
+        let shards = &division.shards[job.band.start as usize..job.band.end as usize];
+        division.prices.job(sequence, shards.iter().map(|s| s.len()).sum(), job.start, job.end)
+    };
+    jobs.iter().map(price).sum()
 }
 
 /// Prices that ranks can work off by the same moment: (moment - beside) / factor each, `total` together.

@@ -9,6 +9,9 @@ pub(super) const UNIT: u32 = 128;
 /// Tiles below 10 microseconds are never launched alone: no card starts a launch in much less.
 const SMALL_PS: u64 = 10_000_000;
 
+/// Tiles of fewer rows may leave multiprocessors idle.
+const SCARCE_ROWS: u32 = 32 * UNIT;
+
 /// Prices of tiles and launches.
 #[derive(Clone, Copy)]
 pub(super) struct Prices<'a> {
@@ -70,30 +73,45 @@ impl Prices<'_> {
         parts(sequence, start, end).map(|part| self.tile(heads, part.rows(), part.keys())).sum()
     }
 
+    /// Price of rows `[start, end)` in launches of their own, which take at least as long as their longest tile alone.
+    pub fn job(&self, sequence: &Sequence, heads: u32, start: u32, end: u32) -> f64 {
+        self.alone_at_least(sequence, heads, start, end, self.rows(sequence, heads, start, end))
+    }
+
+    fn alone_at_least(&self, sequence: &Sequence, heads: u32, start: u32, end: u32, sum: f64) -> f64 {
+        let most_keys = parts(sequence, start, end).max_by_key(|part| part.keys());
+        let Some(part) = most_keys.filter(|part| self.balance == Balance::Time && part.rows() < SCARCE_ROWS) else {
+            return sum;
+        };
+        let tile = [TileShape { q: part.rows(), k: part.keys() }];
+        let alone = |pass| self.cost.launch_ps(&self.shape(pass, Mask::Causal, heads, &tile)) as f64;
+        sum.max(alone(Pass::Forward) + alone(Pass::Backward))
+    }
+
     /// Pairs of rows `[start, end)`.
     pub fn pairs(sequence: &Sequence, start: u32, end: u32) -> u64 {
         parts(sequence, start, end).map(|part| Mask::Causal.pairs(part.rows(), part.keys())).sum()
     }
 
     /// The row at which the price from `start` on is nearest to `price`, or the first at which the pairs x query heads have reached `pairs`;
-    /// from `start` to `end`.
-    pub fn take(&self, sequence: &Sequence, heads: u32, rows: (u32, u32), price: f64, pairs: f64) -> u32 {
+    /// from `start` to `end`. With the price of the rows before it, as [`Prices::job`].
+    pub fn take(&self, sequence: &Sequence, heads: u32, rows: (u32, u32), price: f64, pairs: f64) -> (u32, f64) {
         let (start, end) = rows;
-        let (below, above) = advance(sequence, start, end, price, |q, k| self.tile(heads, q, k));
-        let to = |row| self.rows(sequence, heads, start, row);
-        let row = if price.is_finite() && price - to(below) < to(above) - price { below } else { above };
+        let [below, above] = advance(sequence, start, end, price, |q, k| self.tile(heads, q, k));
+        let (row, sum) = if price.is_finite() && price - below.1 < above.1 - price { below } else { above };
         let count = f64::from(heads);
         let most = Self::pairs(sequence, start, row) as f64 * count;
         if most <= pairs {
-            return row;
+            return (row, self.alone_at_least(sequence, heads, start, row, sum));
         }
-        advance(sequence, start, row, pairs, |q, k| Mask::Causal.pairs(q, k) as f64 * count).1
+        let [_, (row, _)] = advance(sequence, start, row, pairs, |q, k| Mask::Causal.pairs(q, k) as f64 * count);
+        (row, self.job(sequence, heads, start, row))
     }
 }
 
-/// The last row at which a sum over tiles from `start` on is below `budget`, and the first at which it is not, in steps of [`UNIT`];
-/// twice `end` when all of it is below.
-fn advance(sequence: &Sequence, start: u32, end: u32, budget: f64, of: impl Fn(u32, u32) -> f64) -> (u32, u32) {
+/// The last row at which a sum over tiles from `start` on is below `budget`, and the first at which it is not, in steps of [`UNIT`], with the
+/// sums; twice `end` when all of it is below.
+fn advance(sequence: &Sequence, start: u32, end: u32, budget: f64, of: impl Fn(u32, u32) -> f64) -> [(u32, f64); 2] {
     let mut done = 0.0;
     for part in parts(sequence, start, end) {
         let whole = of(part.rows(), part.keys());
@@ -104,15 +122,15 @@ fn advance(sequence: &Sequence, start: u32, end: u32, budget: f64, of: impl Fn(u
         let units = part.rows().div_ceil(UNIT);
         let row = |unit: u32| part.start + unit.saturating_mul(UNIT).min(part.rows());
         let reaches = |unit: u32| done + of(row(unit) - part.start, row(unit) - part.document);
-        let unit = first_above(units, budget, (done, done + whole), reaches);
-        return (row(unit - 1), row(unit));
+        let (unit, below, above) = first_above(units, budget, (done, done + whole), reaches);
+        return [(row(unit - 1), below), (row(unit), above)];
     }
-    (end, end)
+    [(end, done); 2]
 }
 
 /// The first of the units `1..=units` at which a rising function, `ends` before the first and at the last, has reached `budget`. Guesses by
-/// proportion, for prices are nearly linear in rows, and halves what is left when that does not help.
-fn first_above(units: u32, budget: f64, ends: (f64, f64), of: impl Fn(u32) -> f64) -> u32 {
+/// proportion, for prices are nearly linear in rows, and halves what is left when that does not help. With its value and that of the unit before.
+fn first_above(units: u32, budget: f64, ends: (f64, f64), of: impl Fn(u32) -> f64) -> (u32, f64, f64) {
     let (mut low, mut high) = (0, units);
     let (mut below, mut above) = ends;
     let mut guesses = 0;
@@ -128,7 +146,7 @@ fn first_above(units: u32, budget: f64, ends: (f64, f64), of: impl Fn(u32) -> f6
         }
         guesses += 1;
     }
-    high
+    (high, below, above)
 }
 
 /// Rows `[start, end)` of a document that begins at `document`.

@@ -65,11 +65,19 @@ struct Room {
     pairs: f64,
 }
 
+/// What a worker took of a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Filled {
+    Nothing,
+    Part,
+    All,
+}
+
 /// Remainders below this share of the mean capacity are not worth a transfer.
 const SLIVER: f64 = 0.002;
 
 /// How often what is left over is dealt again.
-const REDEALS: usize = 6;
+const REDEALS: u32 = 8;
 
 impl Division<'_> {
     /// Price of every rank's own rows, all heads.
@@ -96,18 +104,25 @@ impl Division<'_> {
             self.deal(&mut surplus, &mut rooms, sliver, &mut jobs, node);
             self.deal(&mut surplus, &mut rooms, sliver, &mut jobs, sequence);
         }
+        join(&mut surplus);
         self.deal(&mut surplus, &mut rooms, 0.0, &mut jobs, |_| 0);
-        // Prices are not quite additive: what is left is shared out evenly.
-        for _ in 0..REDEALS {
+        // Prices are not quite additive and rows come in units: what is left is shared out evenly, the more the less is taken.
+        for round in 0..REDEALS {
             if surplus.is_empty() || rooms.is_empty() {
                 break;
             }
-            let more = self.price(&surplus) / rooms.len() as f64;
+            let more = self.price(&surplus) / rooms.len() as f64 * f64::from(1 << round);
             rooms.iter_mut().for_each(|room| room.price += more);
             self.deal(&mut surplus, &mut rooms, 0.0, &mut jobs, |_| 0);
         }
         self.place_rest(surplus, &mut jobs);
         tidy(jobs)
+    }
+
+    /// True when a worker has the rows of a piece up to `end` from the start.
+    fn is_home(&self, worker: u32, piece: &Surplus, end: u32) -> bool {
+        let (first, last) = self.grid.own(worker, piece.seq);
+        first <= piece.start && end <= last
     }
 
     /// Query heads of a head shard.
@@ -173,7 +188,7 @@ impl Division<'_> {
         let mut from = start;
         if room.price > sliver && room.pairs > 0.0 {
             let heads = self.heads(kept);
-            from = self.prices.take(sequence, heads, (start, end), room.price, room.pairs);
+            (from, _) = self.prices.take(sequence, heads, (start, end), room.price, room.pairs);
             jobs.push(job(kept..kept + 1, start, from));
         }
         for shard in kept..count {
@@ -207,8 +222,10 @@ impl Division<'_> {
             for room in &mut free {
                 while room.price > sliver && room.pairs > 0.0 {
                     let Some(piece) = pieces.last_mut() else { break };
-                    if self.fill(piece, room, jobs) {
-                        pieces.pop();
+                    match self.fill(piece, room, jobs) {
+                        Filled::Nothing => break,
+                        Filled::Part => {}
+                        Filled::All => drop(pieces.pop()),
                     }
                 }
             }
@@ -217,16 +234,16 @@ impl Division<'_> {
         }
     }
 
-    /// Gives a worker as much of a piece as it has room for; true when nothing is left of the piece.
-    fn fill(&self, piece: &mut Surplus, room: &mut Room, jobs: &mut Vec<Job>) -> bool {
+    /// Gives a worker as much of a piece as it has room for.
+    fn fill(&self, piece: &mut Surplus, room: &mut Room, jobs: &mut Vec<Job>) -> Filled {
         let sequence = &self.grid.sequences[piece.seq as usize];
         let heads = self.heads(piece.shard);
-        let end = self.prices.take(sequence, heads, (piece.start, piece.end), room.price, room.pairs);
-        if end == piece.start {
-            room.price = 0.0;
-            return false;
+        let (end, price) = self.prices.take(sequence, heads, (piece.start, piece.end), room.price, room.pairs);
+        // Few rows take far longer than their pairs; a small room is better left empty.
+        if end == piece.start || price > 2.0 * room.price {
+            return Filled::Nothing;
         }
-        room.price -= self.prices.rows(sequence, heads, piece.start, end);
+        room.price -= price;
         room.pairs -= Prices::pairs(sequence, piece.start, end) as f64 * f64::from(heads);
         jobs.push(Job {
             worker: room.worker,
@@ -234,10 +251,10 @@ impl Division<'_> {
             band: piece.shard..piece.shard + 1,
             start: piece.start,
             end,
-            home: room.worker == piece.home,
+            home: self.is_home(room.worker, piece, end),
         });
         piece.start = end;
-        piece.start >= piece.end
+        if piece.start < piece.end { Filled::Part } else { Filled::All }
     }
 
     /// What rounding left over: to the workers with the most room in pairs, of which there is always some.
@@ -259,14 +276,26 @@ impl Division<'_> {
                 let Some(std::cmp::Reverse((load, worker))) = least.pop() else { return };
                 let left = self.most_pairs.saturating_sub(load) as f64;
                 let mut room = Room { worker, price: f64::INFINITY, pairs: left };
-                let done = self.fill(&mut piece, &mut room, jobs);
+                let filled = self.fill(&mut piece, &mut room, jobs);
                 least.push(std::cmp::Reverse((load + (left - room.pairs) as u64, worker)));
-                if done {
+                if filled != Filled::Part {
                     break;
                 }
             }
         }
     }
+}
+
+/// Joins pieces that continue one another, so that fewer remainders are left where pieces end.
+fn join(surplus: &mut Vec<Surplus>) {
+    surplus.sort_by_key(|p| (p.seq, p.shard, p.start));
+    surplus.dedup_by(|next, last| {
+        let continues = (next.seq, next.shard, next.start) == (last.seq, last.shard, last.end);
+        if continues {
+            last.end = next.end;
+        }
+        continues
+    });
 }
 
 /// Joins neighbouring jobs. A worker that computes other rows of its own sequence has its own rows by head shard, like the others, so

@@ -48,7 +48,10 @@ impl Transfers {
                 for job in jobs {
                     let (start, end) = job.piece(m, pieces);
                     for (owner, start, end) in grid.sequences[job.seq as usize].by_owner(start, end) {
-                        routes.table.push(job.seq * grid.cp + owner as u32, job.worker, job.seq, start, end);
+                        let home = job.seq * grid.cp + owner as u32;
+                        if home != job.worker {
+                            routes.table.push(home, job.worker, job.seq, start, end);
+                        }
                     }
                 }
                 piece.extend(routes.table.finish(ranks).map(|route| (band, route)));
@@ -90,9 +93,11 @@ impl Transfers {
 struct NodeReaders {
     seq: u32,
     node: u32,
-    /// Workers with the key rows that they read.
-    workers: Vec<(u32, Vec<Range<u32>>)>,
+    workers: Vec<Reader>,
 }
+
+/// A worker with the key rows that it reads.
+type Reader = (u32, Vec<Range<u32>>);
 
 impl NodeReaders {
     /// The worker that passes on rows of the sequence's context-parallel rank `owner`; none when readers get them from their home.
@@ -134,7 +139,7 @@ fn node_of(nodes: &[u32], rank: u32) -> u32 {
 
 /// Readers of keys by sequence and node; `jobs` are sorted by worker, then sequence.
 fn by_node(grid: &Grid, jobs: &[&Job], nodes: &[u32]) -> Vec<NodeReaders> {
-    let mut groups: BTreeMap<(u32, u32), Vec<(u32, Vec<Range<u32>>)>> = BTreeMap::new();
+    let mut groups: BTreeMap<(u32, u32), Vec<Reader>> = BTreeMap::new();
     for same in jobs.chunk_by(|a, b| (a.worker, a.seq) == (b.worker, b.seq)) {
         let (worker, seq) = (same[0].worker, same[0].seq);
         groups.entry((seq, node_of(nodes, worker))).or_default().push((worker, prefixes(grid, same)));
