@@ -59,11 +59,15 @@ def mean(values):
 
 def latencies(run):
     """straggler_mean and straggler_max in milliseconds and time_per_token in nanoseconds, of every cell."""
-    drained = [sum(drain for _, drain in rows) for _, rows in load(run, "steps", ["step", "drain"])]
+    # Steps that only drain a placement's queue, and those in which it fills: the longest delay, at most half of the steps.
+    counts = []
+    for _, rows in load(run, "steps", ["step", "drain", "late_steps_max"]):
+        regular = sum(not drain for _, drain, _ in rows)
+        counts.append((regular, min(max(late for _, _, late in rows), regular // 2)))
     cells = []
-    for (at, rows), drained in zip(load(run, "samples", ["step", "wave", "forward_ps", "backward_ps", "tokens"]), drained):
+    for (at, rows), (regular, warm_up) in zip(load(run, "samples", ["step", "wave", "forward_ps", "backward_ps", "tokens"]), counts):
         everything = steps_of(rows, lambda row: row[2] + row[3])
-        steps = everything[:len(everything) - drained]
+        steps = everything[warm_up:regular]
         tokens = sum(row[4] for row in rows)
         cells.append((at, steps, math.fsum(wave for step in everything for wave in step) / tokens))
     for at, steps, per_token in cells:

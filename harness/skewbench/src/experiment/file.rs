@@ -290,6 +290,8 @@ pub enum Metric {
     LateShare,
     /// Steps by which those tokens are late.
     DelaySteps,
+    /// Bytes that the busiest rank of a wave sends, inside its node and to others.
+    SentBytes,
     /// Rate of a kernel call.
     KernelRate,
 }
@@ -319,6 +321,7 @@ impl Metric {
             Self::TimePerToken => "time_per_token",
             Self::LateShare => "late_share",
             Self::DelaySteps => "delay_steps",
+            Self::SentBytes => "sent_bytes",
             Self::KernelRate => "kernel_rate",
         }
     }
@@ -342,6 +345,7 @@ impl Metric {
             Self::TimePerToken => "ns/token",
             Self::LateShare => "1",
             Self::DelaySteps => "steps",
+            Self::SentBytes => "MB",
             Self::KernelRate => "TFLOP/s",
         }
     }
@@ -370,6 +374,7 @@ impl Metric {
             Self::TimePerToken => "straggler latency per token of the job",
             Self::LateShare => "share of tokens that run late",
             Self::DelaySteps => "delay of late tokens",
+            Self::SentBytes => "bytes sent by the busiest rank",
             Self::KernelRate => "attention rate",
         }
     }

@@ -58,8 +58,8 @@ impl StepView {
         self.mean(|w| w.both_ps)
     }
 
-    /// The same of one pass.
-    pub fn straggler_mean_of(&self, of: impl Fn(&WaveView) -> f64) -> f64 {
+    /// Mean over the step's waves of something that each has.
+    pub fn mean_of(&self, of: impl Fn(&WaveView) -> f64) -> f64 {
         self.mean(of)
     }
 
@@ -182,9 +182,20 @@ impl WavesView {
         Ok(view)
     }
 
-    /// One value a step.
+    /// Steps that a placement needs before as much comes out of its queue as goes in: the longest delay, at most half of the
+    /// steps; none for placements that hold nothing back.
+    pub fn warm_up(&self) -> usize {
+        (self.delay.steps_max as usize).min(self.steps.len() / 2)
+    }
+
+    /// Steps after the warm-up.
+    pub fn settled(&self) -> &[StepView] {
+        &self.steps[self.warm_up()..]
+    }
+
+    /// One value a step, the warm-up left out.
     pub fn by_step(&self, of: impl Fn(&StepView) -> f64) -> Vec<f64> {
-        self.steps.iter().map(of).collect()
+        self.settled().iter().map(of).collect()
     }
 
     /// A quantity of every step. What steps after the end of the data add is shared evenly among the steps, so that sums

@@ -1,5 +1,6 @@
 //! From stored samples to values, from values to figures, summary rows and the report.
 
+mod claims;
 mod figures;
 mod loaded;
 mod site;

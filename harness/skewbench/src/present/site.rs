@@ -5,6 +5,7 @@ use skewbench_report::{Failure as FailureRow, Section, Site, Status, SummaryRow 
 use skewbench_store::{CellStatus, Kind, Reference, RowStatus, SummaryRow};
 use skewbench_systems::registry;
 
+use super::claims::claims;
 use super::summary::at_text;
 use super::{Loaded, Value, figure, summary_rows};
 use crate::cells::Resources;
@@ -65,7 +66,7 @@ fn site(
         title: "skewbench: balance of attention in long-context training".into(),
         subtitle: "Published values beside ours, every number with its kind, interval and source".into(),
         question: QUESTION.into(),
-        verdict: verdict(rendering.experiments),
+        verdict: verdict(rendering.experiments).into_iter().chain(claims(rendering.experiments)).collect(),
         command: rendering.command.clone(),
         revision: revision(rendering.experiments),
         profile: profile(rendering, resources),
@@ -163,18 +164,19 @@ fn verdict(experiments: &[(Loaded, Vec<Value>)]) -> Vec<String> {
                 .collect();
             best.sort_by(|a, b| b.1.total_cmp(&a.1));
             let Some((system, speedup)) = best.first() else { continue };
-            let others: Vec<String> = best[1..].iter().map(|(s, x)| format!("{s} {x:.2}x")).collect();
+            let others: Vec<String> = best[1..].iter().take(4).map(|(s, x)| format!("{s} {x:.2}x")).collect();
             let worst = |name: &str| {
                 let mut found = values.iter().filter(|v| v.metric == Metric::SpeedupMax && v.dataset == dataset);
                 found.find(|v| v.system == name).and_then(|v| Some(v.estimated.as_ref().ok()?.value))
             };
-            let slowest: Vec<String> =
-                best.iter().filter_map(|(s, _)| Some(format!("{s} {:.2}x", worst(s)?))).collect();
+            let mut slowest: Vec<(&str, f64)> = best.iter().filter_map(|(s, _)| Some((*s, worst(s)?))).collect();
+            slowest.sort_by(|a, b| b.1.total_cmp(&a.1));
+            let slowest: Vec<String> = slowest.iter().take(4).map(|(s, x)| format!("{s} {x:.2}x")).collect();
             let baseline = &loaded.expanded.found.experiment.plot.baseline;
             sentences.push(format!(
-                "On {}, {system} shortens the mean straggler latency of a wave most, {speedup:.2}x over {baseline} (simulated); \
+                "On {}, {system} shortens the mean straggler latency of a wave most, {speedup:.2}x over {baseline} (simulated), before \
                  {}. That is what counts without a pipeline. The slowest wave of a step, which sets the bubble of one, is \
-                 shortened by {}.",
+                 shortened most by {}.",
                 dataset,
                 others.join(", "),
                 slowest.join(", ")

@@ -91,7 +91,7 @@ pub fn step_times(loaded: &Loaded, resources: &Resources, at: &At) -> Result<Vec
     let of_step = table.u32("step").map_err(|e| e.to_string())?;
     let mut rows = pairs.iter().zip(of_step).peekable();
     let mut times = Vec::with_capacity(view.steps.len());
-    for (index, step) in view.steps.iter().enumerate() {
+    for (index, step) in view.steps.iter().chain(&view.drain).enumerate() {
         let mut step_pairs = 0;
         while let Some((pairs, _)) = rows.next_if(|(_, s)| **s as usize == index) {
             step_pairs += pairs;

@@ -49,17 +49,17 @@ pub(super) fn values(loaded: &Loaded, resources: &Resources, at: &At, metric: Me
             for (slot, network) in ["half", "double"].into_iter().enumerate() {
                 // Only the first steps are priced at other bandwidths.
                 let priced = |s: &StepView| s.waves.iter().all(|w| w.band_ps[slot] > 0.0);
-                let latency = |s: &StepView| s.straggler_mean_of(|w| w.band_ps[slot]) * 1e-9;
+                let latency = |s: &StepView| s.mean_of(|w| w.band_ps[slot]) * 1e-9;
                 let steps =
-                    view.as_ref().map(|v| v.steps.iter().filter(|s| priced(s)).map(latency).collect::<Vec<_>>());
+                    view.as_ref().map(|v| v.settled().iter().filter(|s| priced(s)).map(latency).collect::<Vec<_>>());
                 if let Some(steps) = steps.ok().filter(|s| !s.is_empty()) {
                     let estimated = estimate_mean(&steps, draws, name).map_err(|e| e.to_string());
                     push(&[("pass", "both"), ("network", network)], Metric::NetworkBand, "ms", estimated);
                 }
             }
             push(&[("pass", "both")], metric, "ms", mean(&|s| s.straggler_mean_ps() * 1e-9));
-            push(&[("pass", "forward")], metric, "ms", mean(&|s| s.straggler_mean_of(|w| w.forward_ps) * 1e-9));
-            push(&[("pass", "backward")], metric, "ms", mean(&|s| s.straggler_mean_of(|w| w.backward_ps) * 1e-9));
+            push(&[("pass", "forward")], metric, "ms", mean(&|s| s.mean_of(|w| w.forward_ps) * 1e-9));
+            push(&[("pass", "backward")], metric, "ms", mean(&|s| s.mean_of(|w| w.backward_ps) * 1e-9));
         }
         Metric::StragglerMax => push(&[("pass", "both")], metric, "ms", mean(&|s| s.straggler_max_ps() * 1e-9)),
         Metric::WaveR => push(&[], metric, metric.unit(), mean(&|s| s.wave_r())),
@@ -94,6 +94,20 @@ pub(super) fn values(loaded: &Loaded, resources: &Resources, at: &At, metric: Me
                 let longest = Estimated::exact(f64::from(view.delay.steps_max), steps);
                 push(&[("over", "longest")], metric, metric.unit(), Ok(longest));
             }
+        }
+        Metric::SentBytes => {
+            push(
+                &[("link", "inside_node")],
+                metric,
+                metric.unit(),
+                mean(&|s| s.mean_of(|w| w.sent_intra_bytes) * 1e-6),
+            );
+            push(
+                &[("link", "between_nodes")],
+                metric,
+                metric.unit(),
+                mean(&|s| s.mean_of(|w| w.sent_inter_bytes) * 1e-6),
+            );
         }
         Metric::HiddenShare => {
             let pieces = here.as_ref().ok().and_then(|(cell, _)| pieces(cell));
@@ -185,7 +199,9 @@ fn ratio_to(loaded: &Loaded, ours: &WavesView, base: &WavesView, metric: Metric)
     let n = ours.steps.len().min(base.steps.len());
     let draws = draws(loaded, [ours, base]);
     let estimated = if metric == Metric::SpeedupMax {
-        let slowest = |v: &WavesView| v.by_step(StepView::straggler_max_ps)[..n].to_vec();
+        let settled = ours.warm_up().max(base.warm_up())..n;
+        let slowest =
+            |v: &WavesView| v.steps[settled.clone()].iter().map(StepView::straggler_max_ps).collect::<Vec<_>>();
         estimate_ratio(&slowest(base), &slowest(ours), draws, metric.name())
     } else {
         let of = |v: &WavesView| {
