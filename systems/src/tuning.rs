@@ -59,6 +59,7 @@ const TUNING: &[(&str, Tuning)] = &[
     ("near_first", Try(&[Flag(true), Flag(false)])),
     ("relay", Try(&[Flag(true), Flag(false)])),
     ("send_first", Try(&[Flag(true), Flag(false)])),
+    ("card_speeds", Semantic("what is known of the machine")),
     ("max_flops", Try(&[Number(1.25), Number(1.5), Number(2.0), Number(4.0)])),
     ("refuse_idle", Semantic("whether idle ranks are an error")),
 ];

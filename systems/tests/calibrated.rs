@@ -203,7 +203,7 @@ fn slow_cards_get_less() {
     let sequences = skewed(1 << 18);
     let factors: Vec<f64> = (0..64).map(|rank| if rank % 5 == 0 { 1.5 } else { 1.0 }).collect();
     let case = Case { sequences: &sequences, cp: 8, per_node: 8, shape: shape(4, 8), time_factors: &factors };
-    let times = launch_ps(&case.plan(&json!({"count_transfers": false})));
+    let times = launch_ps(&case.plan(&json!({"count_transfers": false, "card_speeds": true})));
     let real: Vec<f64> = times.iter().zip(&factors).map(|(t, f)| *t as f64 * f).collect();
     assert!(max_over_mean(&real) <= 1.02, "{real:?}");
 }

@@ -62,6 +62,13 @@ const OPTIONS: &[OptionSpec] = &[
         summary: "ranks that give work away send first and compute then, where computation slows transfers",
     },
     OptionSpec {
+        name: "card_speeds",
+        alias: None,
+        default: DefaultValue::Flag(false),
+        accepts: Accepts::Flag,
+        summary: "slower cards get less, where the machine's cards differ; false plans for cards that are alike",
+    },
+    OptionSpec {
         name: "resend",
         alias: None,
         default: DefaultValue::Flag(false),

@@ -192,7 +192,8 @@ impl Calibrated {
         let home = division.home_prices();
         // Prices are not quite additive: from the second round on, what the parts of the round before came to.
         let mut total: f64 = home.iter().sum();
-        let factor = |rank: usize| domain.time_factors.get(rank).copied().filter(|f| *f > 0.0).unwrap_or(1.0);
+        let known = if self.options.card_speeds { domain.time_factors } else { &[] };
+        let factor = |rank: usize| known.get(rank).copied().filter(|f| *f > 0.0).unwrap_or(1.0);
         let factors: Vec<f64> = (0..ranks as usize).map(factor).collect();
         // Picoseconds that a rank needs beside the price of its work.
         let mut beside = vec![0.0; ranks as usize];

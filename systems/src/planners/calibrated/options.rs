@@ -32,6 +32,8 @@ pub struct CalibratedOptions {
     pub relay: bool,
     /// Ranks that give work away send first and compute then, where compute slows transfers.
     pub send_first: bool,
+    /// Slower cards, where their speeds are known, get less.
+    pub card_speeds: bool,
     /// Workers free what they received after the forward and get it again in the backward; otherwise they keep it.
     pub resend: bool,
     /// No worker computes more than this many times the mean pairs x query heads, but for one granule.
@@ -49,6 +51,7 @@ impl Default for CalibratedOptions {
             near_first: true,
             relay: true,
             send_first: true,
+            card_speeds: false,
             resend: false,
             max_flops: 2.0,
         }
