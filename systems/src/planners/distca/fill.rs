@@ -84,9 +84,9 @@ impl Item {
     }
 }
 
-/// The layout of the linear layers: documents in order, ranks 0, 1, ... filled up to ceil(tokens / ranks), which is rounded
-/// up as lengths are. A document that fits the room of a rank lies there whole; of any other the rank takes what fits, half of it from the front and half
-/// (one row more where odd) from the back of what is left.
+/// The layout of the linear layers: documents in order, ranks 0, 1, ... filled up to ceil(tokens / ranks), which is
+/// rounded up as lengths are. A document that fits the room of a rank lies there whole; of any other the rank takes what
+/// fits, half of it from the front and half (one row more where odd) from the back of what is left.
 pub(super) fn fill(documents: &[Document], ranks: u32, round: u32) -> Vec<Item> {
     let tokens: u64 = documents.iter().map(|d| u64::from(d.rounded)).sum();
     let budget = tokens.div_ceil(u64::from(ranks.max(1))).next_multiple_of(u64::from(round.max(1)));

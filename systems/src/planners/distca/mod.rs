@@ -24,10 +24,10 @@
 //! - The published runtime also hides the first dispatch and the last return under linear layers of the other micro-batch.
 //!   A wave here is attention alone, so they are exposed.
 //! - It raises the tolerance until transfers fit a buffer. Here `tolerance` is used as given.
-//! - It accepts even lengths only and its data loader rounds lengths up to multiples of 16. Here an odd item's outermost row
-//!   has no partner and moves only with the whole item; the pairs of rows further in still cost the same. With `round` =
-//!   16 fill and balance see lengths and ranks' shares that are rounded up, as published, and the rows that do not exist are left out of the plan: it
-//!   computes no padding.
+//! - It accepts even lengths only and its data loader rounds lengths up to multiples of 16. Here an odd item's outermost
+//!   row has no partner and moves only with the whole item; the pairs of rows further in still cost the same. With
+//!   `round` = 16 fill and balance see lengths and ranks' shares that are rounded up, as published, and the rows that do
+//!   not exist are left out of the plan: it computes no padding.
 //! - It takes the hidden size for the width of Q and hidden / heads for the dimension of a head. Here both come from the
 //!   shape: query heads x head dimension elements a query row, 2 x KV heads x head dimension a key row.
 //! - It charges a move for the keys of the whole document (`kv_charge = "document"`) though a server gets those up to

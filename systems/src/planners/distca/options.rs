@@ -92,3 +92,23 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
         summary: "keys that a move is charged for: the whole document's, or those up to the item's last row",
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::{DistCaOptions, OPTIONS};
+    use crate::Options;
+
+    #[test]
+    fn defaults_are_those_of_the_planner() {
+        let options: DistCaOptions = Options::default().section(OPTIONS).expect("defaults are accepted");
+        assert_eq!(options, DistCaOptions::default());
+    }
+
+    #[test]
+    fn impossible_values_are_refused() {
+        for tolerance in [-0.1, f64::NAN, f64::INFINITY] {
+            assert!(DistCaOptions { tolerance, ..DistCaOptions::default() }.validate().is_err());
+        }
+        assert!(DistCaOptions { round: 0, ..DistCaOptions::default() }.validate().is_err());
+    }
+}
