@@ -56,7 +56,7 @@ fn a_program_runs_by_name_path_and_pair() {
     let summary = lab.summary("study");
     for system in ["whole", "whole+vrsp", "ulysses"] {
         let mine = rows(&summary, system);
-        assert_eq!(mine.len(), 2, "{system}");
+        assert_eq!(mine.len(), rows(&summary, "ulysses").len(), "{system}");
         assert!(mine.iter().all(|r| r["status"] == "ok" && r["value"].as_f64().unwrap() > 0.0), "{system}");
     }
     let page = std::fs::read_to_string(lab.path("study/index.html")).unwrap();
@@ -111,7 +111,8 @@ fn hostile_programs_are_failed_rows_that_say_why() {
         ),
         ("sleep 1000".to_owned(), vec!["did not plan within 2 s"]),
         ("echo hello".to_owned(), vec!["not a valid answer to plan", "it printed: hello"]),
-        (format!("{WHOLE}\necho done"), vec!["printed what nobody asked for"]),
+        // Seen before the next request, or in the place of its answer.
+        (format!("{WHOLE}\necho done"), vec!["printed", ": done"]),
         (format!("{id}echo \"{{\\\"id\\\":$id,\\\"assignment\\\":{{\\\"blocks\\\":[]}}}}\""), vec!["must rise to its"]),
         (
             format!("{id}printf '{{\"id\":%s,\"plan\":%s}}\\n' \"$id\" '{plan}'"),
@@ -130,7 +131,7 @@ fn hostile_programs_are_failed_rows_that_say_why() {
             assert!(rows(&summary, system).iter().all(|r| r["status"] == "ok"), "{body}: {system}");
         }
         let failed = rows(&summary, "whole");
-        assert_eq!(failed.len(), 2, "{body}");
+        assert_eq!(failed.len(), rows(&summary, "libra").len(), "{body}");
         for row in failed {
             assert!(row["status"] == "failed" && row["value"].is_null(), "{body}: {row}");
             let reason = row["reason"].as_str().unwrap();
@@ -157,7 +158,8 @@ fn a_program_that_says_no_hello_fails_its_cells_alone() {
 fn plans_are_checked_even_where_checking_is_off() {
     // A plan of the right domain that computes half of its tiles twice and the rest never.
     let lab = lab("cat plan.json; echo");
-    let text = lab.run("plan --system ulysses --workload paper-256k --window 8192 --layout cp=2 --format json").ok();
+    let text =
+        lab.run("plan --system ulysses --workload paper-256k --window 8192 --layout cp=2 --gbs 1 --format json").ok();
     let mut plan: Value = serde_json::from_str(&text).unwrap();
     let tiles = plan["forward"]["tiles"].as_array_mut().unwrap();
     let first = tiles[0].clone();

@@ -6,6 +6,9 @@ use skewbench_systems::registry;
 
 use crate::{HELLO, Lab, contains, plan};
 
+/// A change of a plan.
+type Edit = fn(&mut Value);
+
 #[test]
 fn assignments_that_do_not_fit() {
     for (assignment, part) in [
@@ -52,7 +55,7 @@ fn whole_plans_are_taken_and_left_to_the_checker() {
     assert_eq!(plan.planner, "script");
     check(&plan, &Limits::default()).unwrap();
 
-    let edits: [(&str, fn(&mut Value)); 5] = [
+    let edits: [(&str, Edit); 5] = [
         ("a tile is dropped", |p| {
             let tiles = p["forward"]["tiles"].as_array_mut().unwrap();
             let first = tiles[0].clone();
@@ -74,7 +77,7 @@ fn whole_plans_are_taken_and_left_to_the_checker() {
 
 #[test]
 fn whole_plans_of_another_domain_are_refused() {
-    let edits: [(&str, fn(&mut Value)); 6] = [
+    let edits: [(&str, Edit); 6] = [
         ("planned 4294967295 ranks; the domain has 2", |p| p["ranks"] = json!(u32::MAX)),
         ("planned heads", |p| p["shape"]["q_heads"] = json!(8)),
         ("other document bounds for packed sequence 0", |p| p["sequences"][0][1] = json!(4)),
