@@ -10,19 +10,23 @@ use skewbench_systems::registry::system;
 use super::{Event, TraceOptions, of_times, write_trace};
 use crate::cells::{Clock, Prepared, prepare};
 
-/// A simulated wave of four ranks.
+/// A simulated wave of four ranks, of Ulysses of two.
 fn wave(name: &str) -> (Prepared, Vec<Event>) {
     let pricing = Arc::new(Pricing::new(Profile::named("h200").expect("a shipped profile")));
     let sequences = [PackedSequence::new([3000, 1, 1095]), PackedSequence::new([512; 8])];
     let sequences: Vec<&PackedSequence> = sequences.iter().collect();
-    let options: Map<String, Value> = [("block".to_owned(), 256.into())].into_iter().collect();
+    let small = [("block".to_owned(), 256.into())].into_iter().collect();
+    let options: Map<String, Value> = if name == "libra" { small } else { Map::new() };
     let system = system(name, &options).expect("a system");
     let nodes = [0, 0, 1, 1];
+    // Ulysses plans a sequence at a time.
+    let (sequences, nodes) =
+        if name == "libra" { (&sequences[..], &nodes[..]) } else { (&sequences[..1], &nodes[..2]) };
     let domain = Domain {
-        sequences: &sequences,
+        sequences,
         cp: 2,
         shape: AttentionShape { q_heads: 4, kv_heads: 2, head_dim: 128 },
-        nodes: &nodes,
+        nodes,
         cost: &*pricing,
         time_factors: &[],
     };

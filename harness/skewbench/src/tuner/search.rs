@@ -186,7 +186,7 @@ mod tests {
         assert_eq!((best.point, best.tried), (vec![0, 0], 7));
         let (best, _) = run(&[4], 20, |p| (p[0] == 0).then_some(2.0));
         assert_eq!((best.point, best.failed), (vec![0], 3));
-        let (best, _) = run(&[4], 20, |p| (p[0] > 1).then(|| f64::NAN).or((p[0] == 1).then_some(5.0)));
+        let (best, _) = run(&[4], 20, |p| (p[0] > 1).then_some(f64::NAN).or((p[0] == 1).then_some(5.0)));
         assert_eq!((best.point, best.value, best.start), (vec![1], Some(5.0), None));
         let (best, _) = run(&[4, 2], 20, |_| None);
         assert_eq!((best.point, best.value, best.tried, best.failed), (vec![0, 0], None, 5, 5));

@@ -40,6 +40,9 @@ fn traces_are_chrome_traces() {
     }
 }
 
+/// Phase, track and time of one end of an arrow.
+type ArrowEnd = (String, (u64, u64), u64);
+
 /// What the trace event format asks for, and what makes a trace readable: a named process a rank, a named track a stream, slices of
 /// a track one after another, and arrows that begin and end inside slices.
 fn check_trace(system: &str, events: &[Value], ranks: u64) {
@@ -52,7 +55,7 @@ fn check_trace(system: &str, events: &[Value], ranks: u64) {
     };
     let (mut processes, mut tracks) = (BTreeSet::new(), BTreeSet::new());
     let mut slices: BTreeMap<(u64, u64), Vec<(u64, u64)>> = BTreeMap::new();
-    let mut arrows: BTreeMap<u64, Vec<(String, (u64, u64), u64)>> = BTreeMap::new();
+    let mut arrows: BTreeMap<u64, Vec<ArrowEnd>> = BTreeMap::new();
     let mut last = 0;
     for e in events {
         assert!(!e["name"].as_str().unwrap().is_empty(), "{system}: {e}");

@@ -52,7 +52,7 @@ fn every_system_gets_the_same_budget_and_is_compared_on_other_steps() {
 #[test]
 fn tuning_is_resumed_and_does_not_depend_on_threads() {
     let lab = Lab::tiny();
-    let line = format!("tune tiny.toml --system libra {MOVING} {SMALL}");
+    let line = format!("tune tiny.toml --system libra {MOVING} --set tune.steps=1 --configurations 30");
     let first = lab.run(&format!("{line} --threads 1 --out one")).ok();
     let other = lab.run(&format!("{line} --threads 3 --out three")).ok();
     assert_eq!(first, other);
@@ -82,7 +82,7 @@ fn experiments_ask_for_tuning() {
     let page = std::fs::read_to_string(lab.path("study/index.html")).unwrap();
     assert!(page.contains("objective max") && page.contains("5 of at most 5 configurations"));
     let manifest: Value =
-        serde_json::from_str(&std::fs::read_to_string(lab.path("study/run/tiny/manifest.json")).unwrap()).unwrap();
+        serde_json::from_str(&std::fs::read_to_string(lab.path("study/run/tuned/manifest.json")).unwrap()).unwrap();
     let text = manifest["experiment"].as_str().unwrap();
     let chosen = text.split("[tuned.options]").last().unwrap();
     assert!(chosen.contains("tau") && !chosen.contains("pieces") && !chosen.contains("pool"), "{chosen}");
@@ -96,7 +96,7 @@ fn experiments_ask_for_tuning() {
         ("tune.seed=1", "seed 1 is that of the reported steps"),
         ("tune.configurations=0", "at least 1 of each"),
         ("tune.keep=[\"tua\"]", "did you mean tau?"),
-        ("tune.objective=least", "objective"),
+        ("tune.objective=least", "known are mean, max, time_per_token"),
         ("tune.budget=3", "budget"),
     ] {
         let message = lab.run_words(&["run", "tuned.toml", "--out", "bad", "--set", set]).error(10);
