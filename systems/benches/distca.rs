@@ -16,7 +16,7 @@ use skewbench_plan::check::{Limits, check};
 use skewbench_plan::{AttentionShape, Domain, FlopsCost, PackedSequence, Pass, Plan, Planner};
 use skewbench_systems::planners::distca::{DistCa, DistCaOptions};
 use skewbench_systems::planners::libra::{Libra, LibraOptions};
-use windows::windows;
+use windows::{Windows, windows};
 
 const SHAPE: AttentionShape = AttentionShape { q_heads: 32, kv_heads: 4, head_dim: 128 };
 const COST: FlopsCost = FlopsCost { flops_per_s: 6e14, bytes_per_s: 5e10 };
@@ -73,9 +73,9 @@ fn distca(c: &mut Criterion) {
     let planner = |options| DistCa::new(options).expect("the options are accepted");
     let global = Libra::global(LibraOptions::default()).expect("the defaults are accepted");
     let mut rng = ChaCha8Rng::seed_from_u64(1);
-    for (preset, window) in [("256K", 1 << 18), ("1M", 1 << 20)] {
+    for (preset, tokens) in [("256K", 1 << 18), ("1M", 1 << 20)] {
         for ranks in [8, 64, 128] {
-            let windows = windows(window, ranks, &mut rng);
+            let windows = windows(Windows { count: ranks, tokens }, &mut rng);
             for tolerance in [0.1, 0.02] {
                 let one = planner(DistCaOptions { tolerance, round: 16, ping_pong: false, ..DistCaOptions::default() });
                 report(&format!("{preset} x {ranks}, tolerance {tolerance}"), &one, &windows, 1, 15);
@@ -84,10 +84,10 @@ fn distca(c: &mut Criterion) {
             report(&format!("{preset} x {ranks}, defaults (ping-pong)"), &both, &windows, 1, 15);
         }
     }
-    let dp16 = windows(1 << 20, 16, &mut rng);
+    let dp16 = windows(Windows { count: 16, tokens: 1 << 20 }, &mut rng);
     report("1M, dp 16, cp 16, defaults", &planner(DistCaOptions::default()), &dp16, 16, 5);
     for sequences in [256, 1024] {
-        let windows = windows(1 << 20, sequences, &mut rng);
+        let windows = windows(Windows { count: sequences, tokens: 1 << 20 }, &mut rng);
         report(&format!("global pool, {sequences} x 16 ranks"), &global, &windows, 16, 3);
         let one = planner(DistCaOptions { ping_pong: false, ..DistCaOptions::default() });
         report(&format!("distca, {sequences} x 1 ranks"), &one, &windows, 1, 3);
@@ -95,7 +95,7 @@ fn distca(c: &mut Criterion) {
 
     let mut group = c.benchmark_group("distca");
     group.measurement_time(Duration::from_secs(2)).warm_up_time(Duration::from_millis(300)).sample_size(20);
-    let windows = windows(1 << 20, 64, &mut rng);
+    let windows = windows(Windows { count: 64, tokens: 1 << 20 }, &mut rng);
     for ping_pong in [false, true] {
         let planner = planner(DistCaOptions { ping_pong, ..DistCaOptions::default() });
         let name = format!("64 ranks of 1M, ping_pong = {ping_pong}");

@@ -14,7 +14,7 @@ use skewbench_plan::{
     AttentionShape, COMPUTE, CallMode, Domain, FlopsCost, PackedSequence, Pass, Plan, Scope, SystemError, Work,
 };
 use skewbench_systems::registry::system;
-use windows::windows;
+use windows::{Windows, windows};
 
 const COST: FlopsCost = FlopsCost { flops_per_s: 4e14, bytes_per_s: 5e10 };
 const SHAPE: AttentionShape = AttentionShape { q_heads: 32, kv_heads: 4, head_dim: 128 };
@@ -129,24 +129,49 @@ fn seven_light_servers_and_a_heavy_one() {
     assert!(imbalance(&at(0.0)) < 1.0 + 7.0 * pairs / mean, "{}", imbalance(&at(0.0)));
 }
 
-/// Lengths rounded to 16, one window a rank, no ping-pong. The public planner, measured so on windows of the presets (other
-/// draws than these), reached 1.04, 1.64, 1.50 (256K) and 1.05, 1.13, 1.17 (1M) at 8, 64, 128 ranks and tolerance 0.1;
-/// 1.00, 1.02, 1.04 and 1.02, 1.04, 1.05 at 0.02. Single draws scatter widely, since the tolerance does not bound the
-/// surplus, so the means of several are tested.
+/// Max over mean of the load, one window a rank: the mean of six draws, and the largest.
+fn drawn(options: &Value, tokens: u32, ranks: usize) -> (f64, f64) {
+    let mut rng = ChaCha8Rng::seed_from_u64(7);
+    let found: Vec<f64> =
+        (0..6).map(|_| imbalance(&plan(options, &windows(Windows { count: ranks, tokens }, &mut rng), 1))).collect();
+    (found.iter().sum::<f64>() / found.len() as f64, found.iter().copied().fold(0.0, f64::max))
+}
+
+/// Lengths rounded to 16 and one micro-batch, as the public planner was measured.
+fn as_measured(tolerance: f64) -> Value {
+    json!({ "tolerance": tolerance, "round": 16, "ping_pong": false })
+}
+
+/// The public planner, on windows of the presets (one draw a size, others than these), reached 1.04, 1.64, 1.50 (256K) and
+/// 1.05, 1.13, 1.17 (1M) at 8, 64, 128 ranks and tolerance 0.1. Draws scatter widely, since the tolerance does not bound the
+/// surplus, so the means of several are tested. With ping-pong, the default, nothing was measured: two halves that are
+/// balanced apart must do as well together.
 #[test]
 fn balance_is_where_the_public_planner_has_it() {
-    for window in [1 << 18, 1 << 20] {
+    for (options, tokens, ranks, most) in [
+        (as_measured(0.1), 1 << 18, 8, 1.15),
+        (as_measured(0.1), 1 << 18, 64, 1.70),
+        (as_measured(0.1), 1 << 18, 128, 1.70),
+        (as_measured(0.1), 1 << 20, 8, 1.15),
+        (as_measured(0.1), 1 << 20, 64, 1.25),
+        (as_measured(0.1), 1 << 20, 128, 1.30),
+        (json!({}), 1 << 20, 64, 1.25),
+    ] {
+        let (mean, largest) = drawn(&options, tokens, ranks);
+        assert!((1.0..=most).contains(&mean), "{options}, {tokens} x {ranks}: mean {mean}, largest {largest}");
+    }
+}
+
+/// The public planner reached 1.00, 1.02, 1.04 (256K) and 1.02, 1.04, 1.05 (1M) at 8, 64, 128 ranks and tolerance 0.02. The
+/// bound of a single draw is wider, for one of 128 ranks of 256K reaches 1.09 with the published algorithm too.
+#[test]
+fn a_tight_tolerance_balances_every_size() {
+    for tokens in [1 << 18, 1 << 20] {
         for ranks in [8, 16, 32, 64, 128] {
-            let mut rng = ChaCha8Rng::seed_from_u64(7);
-            let draws: Vec<_> = (0..6).map(|_| windows(window, ranks, &mut rng)).collect();
-            let mut means = Vec::new();
-            for tolerance in [0.1, 0.02] {
-                let options = json!({ "tolerance": tolerance, "round": 16, "ping_pong": false });
-                let found: Vec<f64> = draws.iter().map(|draw| imbalance(&plan(&options, draw, 1))).collect();
-                means.push(found.iter().sum::<f64>() / found.len() as f64);
-            }
-            assert!((1.0..1.65).contains(&means[0]), "{window} x {ranks} at 0.1: {means:?}");
-            assert!(means[1] < 1.06 && means[1] < means[0], "{window} x {ranks} at 0.02: {means:?}");
+            let (mean, largest) = drawn(&as_measured(0.02), tokens, ranks);
+            assert!(mean < 1.06 && largest < 1.12, "{tokens} x {ranks}: mean {mean}, largest {largest}");
+            let (loose, _) = drawn(&as_measured(0.1), tokens, ranks);
+            assert!(mean < loose, "{tokens} x {ranks}: mean {mean}, at 0.1 {loose}");
         }
     }
 }
@@ -155,7 +180,7 @@ fn balance_is_where_the_public_planner_has_it() {
 #[test]
 fn the_global_pool_is_libra_over_all_ranks() {
     let mut rng = ChaCha8Rng::seed_from_u64(3);
-    let sequences = windows(1 << 16, 5, &mut rng);
+    let sequences = windows(Windows { count: 5, tokens: 1 << 16 }, &mut rng);
     let sequences: Vec<&PackedSequence> = sequences.iter().collect();
     let nodes = vec![0; 15];
     let domain = Domain { sequences: &sequences, cp: 3, shape: SHAPE, nodes: &nodes, cost: &COST, time_factors: &[] };

@@ -20,7 +20,8 @@ pub struct Report {
 pub struct TensorReport {
     /// The tensor.
     pub tensor: &'static str,
-    /// max|a - b| / max(max|b|, 1); infinite where a row was never written or is not a number.
+    /// max|a - b| / max(max|b|, 1); infinite where a row was never written or is not a number, or where the reference is
+    /// missing or not a number.
     pub error: f64,
     /// Where it is.
     pub at: Option<Place>,
@@ -60,6 +61,8 @@ pub enum Found {
     NotANumber,
     /// Nothing was written to this row and head.
     NeverWritten,
+    /// The reference has no finite value to compare with.
+    NoReference,
 }
 
 /// Results differ from dense attention.
@@ -85,6 +88,7 @@ impl Wrong {
             }
             Found::NotANumber => format!("{tensor}{place} is not a number"),
             Found::NeverWritten => format!("{tensor}{place} was never written"),
+            Found::NoReference => format!("{tensor}{place} has no finite reference to be compared with"),
         }
     }
 }
@@ -120,13 +124,14 @@ pub fn compare(inputs: &Inputs, outputs: &Outputs, reference: &Reference) -> Rep
 }
 
 fn compare_tensor(inputs: &Inputs, tensor: Tensor, ours: &Table, reference: &Table) -> TensorReport {
+    let heads = ours.heads().max(reference.heads());
     let (mut largest, mut worst) = (1.0f64, 0.0f64);
     let mut at = None;
     let mut found = Found::Number { value: 0.0, expected: 0.0 };
     for (seq, bounds) in (0u32..).zip(&inputs.sequences) {
         for (document, range) in (0u32..).zip(bounds.windows(2)) {
             for row in range[0]..range[1] {
-                for head in 0..reference.heads() as u16 {
+                for head in 0..heads as u16 {
                     let place = |element: usize| Place {
                         seq,
                         document,
@@ -139,9 +144,15 @@ fn compare_tensor(inputs: &Inputs, tensor: Tensor, ours: &Table, reference: &Tab
                     let Some(values) = written else {
                         return broken(tensor, place(0), Found::NeverWritten);
                     };
-                    let expected = reference.at(seq, row, head).unwrap_or_default();
+                    let expected = reference.at(seq, row, head).filter(|expected| expected.len() == values.len());
+                    let Some(expected) = expected else {
+                        return broken(tensor, place(0), Found::NoReference);
+                    };
                     for (element, (a, b)) in values.iter().zip(expected).enumerate() {
                         let (a, b) = (f64::from(*a), f64::from(*b));
+                        if !b.is_finite() {
+                            return broken(tensor, place(element), Found::NoReference);
+                        }
                         if !a.is_finite() {
                             return broken(tensor, place(element), Found::NotANumber);
                         }

@@ -53,6 +53,14 @@ pub(crate) fn each_row(buffer: &Buffer) -> impl Iterator<Item = (u32, u32, u32)>
         .flat_map(|run| (0..run.rows.len).map(move |i| (run.offset + i, run.seq, run.rows.start + i * run.rows.stride)))
 }
 
+/// Sequence and row of an index in a buffer.
+pub(crate) fn row_at(buffer: &Buffer, index: u32) -> Option<(u32, u32)> {
+    let after = buffer.runs.partition_point(|run| run.offset <= index);
+    let run = buffer.runs.get(after.checked_sub(1)?)?;
+    let ahead = index - run.offset;
+    (ahead < run.rows.len).then(|| (run.seq, run.rows.start + ahead * run.rows.stride))
+}
+
 impl<'a> Memory<'a> {
     pub(crate) fn new(buffer: &'a Buffer, shape: AttentionShape) -> Self {
         let layout = Layout {

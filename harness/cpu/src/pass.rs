@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use skewbench_plan::{HeadRange, Mask, Pass, Span, Tensor};
 
 use crate::CpuError;
 use crate::kernel::{KeyValues, RowInputs, TileShape, backward, forward};
-use crate::memory::{Contribution, Memory, add, each_row, take};
+use crate::memory::{Contribution, Memory, add, each_row, row_at, take};
 use crate::table::is_poison;
 use crate::transfers::{Arrived, Message};
 
@@ -35,6 +35,37 @@ pub(crate) struct Board {
     pub(crate) staged: BTreeMap<u32, Vec<Arrived>>,
 }
 
+/// Results that launches of a rank have added to.
+#[derive(Default)]
+struct Launched {
+    /// Tensor, sequence and row, with the first launch.
+    rows: HashMap<(Tensor, u32, u32), InstrId>,
+    /// Tensor, sequence, row and head.
+    sums: HashSet<(Tensor, u32, u32, u16)>,
+}
+
+impl Launched {
+    fn add(&mut self, launch: InstrId, (tensor, seq, row): (Tensor, u32, u32), head: u16) -> Met {
+        let first = *self.rows.entry((tensor, seq, row)).or_insert(launch);
+        match self.sums.insert((tensor, seq, row, head)) {
+            false => Met::Sums,
+            true if first != launch => Met::Rows,
+            true => Met::Nothing,
+        }
+    }
+}
+
+/// What the results of a launch met of those of launches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Met {
+    Nothing,
+    /// Rows that an earlier launch added to for other heads: heads that overlap with those of a third launch have one
+    /// accumulator, and merges are counted by its rows.
+    Rows,
+    /// Rows and heads that hold a sum.
+    Sums,
+}
+
 /// One rank in one pass.
 pub(crate) struct RankState<'a> {
     pub(crate) program: &'a RankProgram,
@@ -42,6 +73,7 @@ pub(crate) struct RankState<'a> {
     /// Buffers of the backward that the forward fills.
     pub(crate) kept: Vec<Memory<'a>>,
     additions: Vec<InstrId>,
+    launched: Mutex<Launched>,
     pub(crate) board: Mutex<Board>,
     pub(crate) wake: Condvar,
 }
@@ -54,7 +86,8 @@ impl<'a> RankState<'a> {
         additions: Vec<InstrId>,
     ) -> Self {
         let board = Board { done: vec![0; program.streams.len()], ..Board::default() };
-        Self { program, memory, kept, additions, board: Mutex::new(board), wake: Condvar::new() }
+        let launched = Mutex::default();
+        Self { program, memory, kept, additions, launched, board: Mutex::new(board), wake: Condvar::new() }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Board> {
@@ -83,6 +116,9 @@ pub(crate) struct At {
     pub(crate) id: InstrId,
 }
 
+/// What is wrong where the merge of a launch is missing.
+const UNMERGED: &str = "a launch adds to results of launches, and no merge of them follows";
+
 /// How long a waiting thread sleeps before it looks whether the run is still alive.
 const NAP: Duration = Duration::from_millis(20);
 
@@ -104,6 +140,7 @@ impl PassRun<'_> {
         let state = &self.ranks[rank as usize];
         let mut events = Vec::new();
         let instrs = state.program.streams.get(stream as usize).map(Vec::as_slice).unwrap_or_default();
+        let mut met = Met::Nothing;
         for (index, instr) in (0u32..).zip(instrs) {
             let at = At { rank, id: InstrId { stream, index } };
             let after = self.table.events.get(instr.after.range()).unwrap_or_default();
@@ -111,7 +148,8 @@ impl PassRun<'_> {
             let why = || format!("the instructions {after:?} of its rank");
             self.wait(at, why, |board| late(board).is_none().then_some(()))?;
             let start = self.started.elapsed();
-            self.execute(at, instr)?;
+            self.merges_follow(at, met, instr.kind)?;
+            met = self.execute(at, instr)?;
             let end = self.started.elapsed();
             self.last_end.fetch_max(end.as_nanos() as u64, Ordering::Relaxed);
             if trace {
@@ -129,7 +167,21 @@ impl PassRun<'_> {
             state.lock().done[stream as usize] = index + 1;
             state.wake.notify_all();
         }
+        if met == Met::Sums {
+            let at = At { rank, id: InstrId { stream, index: (instrs.len() as u32).saturating_sub(1) } };
+            return Err(self.fail(at, UNMERGED));
+        }
         Ok(events)
+    }
+
+    /// A launch adds what it computes at once; the program must say so all the same, for it is what is priced: the merge
+    /// of a launch that met results of launches follows it, and no other merge is there.
+    fn merges_follow(&self, at: At, met: Met, next: InstrKind) -> Result<(), Halt> {
+        match (met, matches!(next, InstrKind::MergeLocal { .. })) {
+            (Met::Sums, false) => Err(self.fail(at, UNMERGED)),
+            (Met::Nothing, true) => Err(self.fail(at, "merges results of a launch that met none")),
+            _ => Ok(()),
+        }
     }
 
     /// Waits until the rank's board has what is wanted.
@@ -169,9 +221,12 @@ impl PassRun<'_> {
         Ok(())
     }
 
-    fn execute(&self, at: At, instr: &Instr) -> Result<(), Halt> {
+    /// What the results met, where it was a launch.
+    fn execute(&self, at: At, instr: &Instr) -> Result<Met, Halt> {
         match instr.kind {
-            InstrKind::Launch { tiles, mask, q_heads, kv_heads } => self.launch(at, tiles, mask, (q_heads, kv_heads)),
+            InstrKind::Launch { tiles, mask, q_heads, kv_heads } => {
+                return self.launch(at, tiles, mask, (q_heads, kv_heads));
+            }
             InstrKind::Pack { call, .. } => self.pack(at, call),
             InstrKind::Transfer { call } => self.transfer(at, call),
             InstrKind::Merge { call, .. } => self.in_turn(at, || self.merge(at, call)),
@@ -180,6 +235,7 @@ impl PassRun<'_> {
             // Launches have added what they computed; token-wise work has no values.
             InstrKind::MergeLocal { .. } | InstrKind::Linear { .. } => Ok(()),
         }
+        .map(|()| Met::Nothing)
     }
 
     /// Rows of an operand for one head.
@@ -209,7 +265,13 @@ impl PassRun<'_> {
         Ok(out)
     }
 
-    fn launch(&self, at: At, tiles: Span, mask: Mask, (q_heads, kv_heads): (HeadRange, HeadRange)) -> Result<(), Halt> {
+    fn launch(
+        &self,
+        at: At,
+        tiles: Span,
+        mask: Mask,
+        (q_heads, kv_heads): (HeadRange, HeadRange),
+    ) -> Result<Met, Halt> {
         let shape = self.program.shape;
         let width = usize::from(shape.head_dim);
         let group = shape.q_heads.checked_div(shape.kv_heads).filter(|group| *group > 0);
@@ -252,14 +314,28 @@ impl PassRun<'_> {
                 }
             }
         }
-        self.in_turn(at, || results.iter().try_for_each(|result| self.add_rows(at, result)))
+        let mut met = Met::Nothing;
+        self.in_turn(at, || {
+            results.iter().try_for_each(|result| {
+                met = met.max(self.add_rows(at, result)?);
+                Ok(())
+            })
+        })?;
+        Ok(met)
     }
 
-    fn add_rows(&self, at: At, result: &Partial) -> Result<(), Halt> {
+    /// Adds rows of a result.
+    fn add_rows(&self, at: At, result: &Partial) -> Result<Met, Halt> {
+        let launched = &self.ranks[at.rank as usize].launched;
+        let mut launched = launched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut met = Met::Nothing;
         let memory = &self.ranks[at.rank as usize].memory;
         let found = memory.get(result.view.buffer as usize).filter(|m| m.buffer.tensor == result.tensor);
         for (i, values) in (0u32..).zip(result.values.chunks(result.width)) {
             let view = View { row: result.view.row.saturating_add(i), ..result.view };
+            if let Some((seq, row)) = found.and_then(|memory| row_at(memory.buffer, view.row)) {
+                met = met.max(launched.add(at.id, (result.tensor, seq, row), result.head));
+            }
             let what = Contribution { values: values.to_vec(), lse: result.lse.get(i as usize).copied() };
             let added = found.and_then(|_| add(memory, result.tensor, view, result.head, &what));
             added.ok_or_else(|| {
@@ -272,7 +348,7 @@ impl PassRun<'_> {
                 self.fail(at, what)
             })?;
         }
-        Ok(())
+        Ok(met)
     }
 
     /// Moves home what accumulators hold of the rank's own rows.

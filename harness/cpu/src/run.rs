@@ -1,3 +1,4 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -235,13 +236,17 @@ fn execute<'a>(
         for (rank, state) in (0u32..).zip(&run.ranks) {
             for stream in 0..state.program.streams.len() as u32 {
                 let (run, stop) = (&run, &stop);
-                let work = move || match run.stream(rank, stream, options.trace) {
-                    Ok(events) => events,
-                    Err(halt) => {
-                        if let Halt::Here(error) = halt {
+                let work = move || {
+                    let abnormal = |_| Err(Halt::Here(CpuError::Abnormal { pass: run.name(), rank, stream }));
+                    let work = AssertUnwindSafe(|| run.stream(rank, stream, options.trace));
+                    // Others would wait for a thread that is gone: all are told at once.
+                    match catch_unwind(work).unwrap_or_else(abnormal) {
+                        Ok(events) => events,
+                        Err(Halt::Here(error)) => {
                             stop(error);
+                            Vec::new()
                         }
-                        Vec::new()
+                        Err(Halt::Elsewhere) => Vec::new(),
                     }
                 };
                 match std::thread::Builder::new().spawn_scoped(scope, work) {

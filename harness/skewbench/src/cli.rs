@@ -47,6 +47,17 @@ pub enum Backend {
     Cuda,
 }
 
+/// What runs the programs of verified plans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Interpreter {
+    /// Real numbers on the CPU, compared with dense attention.
+    Cpu,
+    /// Event simulation: repeatable, plausible, complete.
+    Sim,
+    /// Both.
+    All,
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Reproduce the paper's figures and write a report with published values beside ours
@@ -80,7 +91,7 @@ enum Command {
     /// Prove systems right: plans against the checker, numbers against dense attention, loads against declared bounds
     #[command(
         after_long_help = "Examples:\n  skewbench verify\n  skewbench verify --system libra --cases 200 --seed 7\n  \
-        skewbench verify --system ring-zigzag+vrsp --format json"
+        skewbench verify --system ring-zigzag+vrsp --backend cpu --format json"
     )]
     Verify(VerifyArgs),
     /// List, describe, sample and import document lengths
@@ -142,6 +153,9 @@ pub struct VerifyArgs {
     /// Seed that the cases are drawn from
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// What runs the programs of the plans (repeatable)
+    #[arg(long = "backend", value_name = "NAME", value_enum, default_values_t = [Interpreter::All])]
+    pub backends: Vec<Interpreter>,
     /// Only the case with this number, as a failed verification names it
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["cases", "seed"])]
     pub case: Option<u64>,

@@ -24,24 +24,38 @@ pub struct Case {
 
 /// Tokens of a packed sequence at most, so that the dense reference stays cheap.
 const WINDOW: u32 = 260;
+/// Tokens of the sequence of one-token documents that some cases have; attention over them is cheap.
+const SHATTERED: std::ops::Range<u32> = 2900..3100;
+/// One case in so many has one.
+const SHATTERED_EVERY: u32 = 12;
+/// Greatest value of an option that is drawn where its range ends there; ranges that go on serve to be open-ended, and
+/// their ends are drawn only where they are beyond any job, so that they mean all of it.
+const GREATEST: u64 = 4096;
+/// Greatest end of the range of an option that is a number.
+const GREATEST_NUMBER: f64 = 100.0;
 
 impl Case {
     /// Draws a case: CP 1 to 9, DP 1 to 8, 1 to 4 KV heads with 1 to 4 query heads each; documents of one token, odd ones,
-    /// window-long ones, hundreds of short ones; options at their defaults and at their edges. `steps` is the number of
-    /// optimizer steps.
+    /// window-long ones, hundreds of short ones, sequences shorter than CP and, rarely, one of some 3,000 one-token documents;
+    /// options at their defaults and at their edges. `steps` is the number of optimizer steps.
     pub fn draw(seed: u64, specs: &[OptionSpec], steps: u32) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let dp = rng.random_range(1..=8);
+        let shattered = rng.random_ratio(1, SHATTERED_EVERY);
+        let dp = rng.random_range(1..=if shattered { 2 } else { 8 });
         let cp = rng.random_range(1..=9);
         let kv_heads = rng.random_range(1..=4u16);
         let shape = AttentionShape {
             q_heads: kv_heads * rng.random_range(1..=4u16),
             kv_heads,
-            head_dim: [4, 8, 16][rng.random_range(0..3)],
+            head_dim: if shattered { 4 } else { [4, 8, 16][rng.random_range(0..3)] },
         };
         let waves = rng.random_range(1..=2);
-        let window = [rng.random_range(1..=24), rng.random_range(25..=WINDOW)][rng.random_range(0..2)].max(cp);
-        let steps = (0..steps).map(|_| (0..dp * waves).map(|_| window_of(window, &mut rng)).collect()).collect();
+        let window = [rng.random_range(1..=24), rng.random_range(25..=WINDOW)][rng.random_range(0..2)];
+        let mut steps: Vec<Vec<Vec<u32>>> =
+            (0..steps).map(|_| (0..dp * waves).map(|_| window_of(window, &mut rng)).collect()).collect();
+        if let Some(first) = steps.first_mut().and_then(|step| step.first_mut()).filter(|_| shattered) {
+            *first = vec![1; rng.random_range(SHATTERED) as usize];
+        }
         let mut options = Map::new();
         for spec in specs {
             if let Some(value) = value_of(&spec.accepts, &mut rng) {
@@ -93,17 +107,59 @@ fn value_of(accepts: &Accepts, rng: &mut impl Rng) -> Option<Value> {
         return None;
     }
     let whole = |min: u64, max: u64, rng: &mut dyn Rng| -> Value {
-        let candidates =
-            [min, min.saturating_add(1), min.saturating_add(rng.random_range(0..8)), 1 << rng.random_range(0..9)];
-        candidates[rng.random_range(0..4)].clamp(min, max).into()
+        let power = 1 << rng.random_range(0..9);
+        let candidates = [min, min.saturating_add(1), min.saturating_add(rng.random_range(0..8)), power, max];
+        let known = if max <= GREATEST || max >= 1 << 31 { 5 } else { 4 };
+        candidates[rng.random_range(0..known)].clamp(min, max).into()
     };
     Some(match *accepts {
         Accepts::Flag => rng.random_bool(0.5).into(),
         Accepts::Integer { min, max } | Accepts::IntegerOrAuto { min, max } => whole(min, max, rng),
         Accepts::Number { min, max } => {
             let high = max.min(min + 1.0);
-            [min, high, min + (high - min) * 0.05, rng.random_range(min..=high)][rng.random_range(0..4)].into()
+            let candidates = [min, high, min + (high - min) * 0.05, rng.random_range(min..=high), max];
+            let known = if max <= GREATEST_NUMBER { 5 } else { 4 };
+            candidates[rng.random_range(0..known)].into()
         }
         Accepts::Choice(words) => words.get(rng.random_range(0..words.len().max(1))).copied()?.into(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use skewbench_systems::DefaultValue;
+
+    use super::*;
+
+    #[test]
+    fn hard_shapes_occur() {
+        let cases: Vec<Case> = (0..400).map(|seed| Case::draw(seed, &[], 1)).collect();
+        let sequences = |case: &Case| case.steps.concat();
+        let short = |case: &&Case| sequences(case).iter().any(|s| s.iter().sum::<u32>() < case.cp);
+        assert!(cases.iter().filter(short).count() > 8);
+        let shattered: Vec<&Case> = cases.iter().filter(|c| sequences(c).iter().any(|s| s.len() > 2000)).collect();
+        assert!((15..60).contains(&shattered.len()), "{}", shattered.len());
+        assert!(shattered.iter().all(|case| case.dp <= 2 && case.shape.head_dim == 4));
+    }
+
+    #[test]
+    fn options_reach_both_ends_of_their_ranges() {
+        let spec =
+            |name, accepts| OptionSpec { name, alias: None, default: DefaultValue::Flag(false), accepts, summary: "" };
+        let specs = [
+            spec("heads", Accepts::Integer { min: 1, max: 1024 }),
+            spec("block", Accepts::IntegerOrAuto { min: 1, max: 1 << 31 }),
+            spec("pool", Accepts::Integer { min: 1, max: 1 << 20 }),
+            spec("tau", Accepts::Number { min: 0.0, max: 10.0 }),
+        ];
+        let drawn = |name: &str| -> Vec<f64> {
+            let cases = (0..300).map(|seed| Case::draw(seed, &specs, 1));
+            cases.filter_map(|case| case.options.get(name).and_then(Value::as_f64)).collect()
+        };
+        for (name, min, max) in [("heads", 1.0, 1024.0), ("block", 1.0, f64::from(1u32 << 31)), ("tau", 0.0, 10.0)] {
+            let values = drawn(name);
+            assert!(values.contains(&min) && values.contains(&max), "{name}");
+        }
+        assert!(drawn("pool").iter().all(|pool| *pool <= 256.0));
+    }
 }

@@ -14,7 +14,7 @@ mod shrink;
 
 pub use case::Case;
 pub use finding::{Ending, Finding, Place, Seen};
-pub use named::{Outcome, Registry, Systems, conforms, smallest_wrong, verify_number};
+pub use named::{Conformed, Outcome, Registry, Systems, conforms, smallest_wrong, verify_number};
 pub use numbers::TOLERANCE;
 pub use run::{Backend, Subject, verify_case};
 pub use shrink::shrink;

@@ -17,6 +17,19 @@ pub enum Backend {
     Sim,
 }
 
+impl Backend {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Cpu, Self::Sim];
+
+    /// `cpu` or `sim`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Sim => "sim",
+        }
+    }
+}
+
 /// A system under verification.
 #[derive(Clone, Copy)]
 pub struct Subject<'a> {
@@ -28,7 +41,7 @@ pub struct Subject<'a> {
     pub pool: u32,
 }
 
-/// Domains of a case that are planned at most: the first of each wave, then the next of each, and so on.
+/// Domains of a case that are planned, where it has as many; more where the last step has more waves.
 const DOMAINS: usize = 4;
 
 /// A card that runs every shape at one rate, for placements and planners that ask for predicted times.
@@ -58,7 +71,7 @@ fn run(subject: Subject<'_>, case: &Case, backend: Backend) -> Result<Seen, Resu
         |step: u64| PlaceContext { layout, pool: subject.pool, seed: case.seed ^ step, shape: case.shape, cost: &COST };
     let placed = placement::place(subject.placement, &case.loaded(), context)?;
     let mut seen = Seen::default();
-    for (at, step) in places(&placed, subject.planner.scope(), case.dp).into_iter().take(DOMAINS) {
+    for (at, step) in places(&placed, subject.planner.scope(), case.dp, case.seed) {
         let members = &step.waves[at.wave].sequences[at.first as usize..at.end as usize];
         let sequences: Vec<&PackedSequence> = members.iter().map(|s| &step.sequences[*s as usize]).collect();
         let ranks = (at.first..at.end).flat_map(|dp| (0..case.cp).map(move |cp| layout.node(dp, cp)));
@@ -76,23 +89,77 @@ fn run(subject: Subject<'_>, case: &Case, backend: Backend) -> Result<Seen, Resu
     Ok(seen)
 }
 
-/// Domains of all steps, the first domain of every wave before the second of any.
-fn places(placed: &[PlacedStep], scope: Scope, dp: u32) -> Vec<(Place, &PlacedStep)> {
+/// The domains that are planned: one of each wave of the last step, which drains placements that keep state, then one of
+/// every other wave, then the next of each. Which wave and which domain come first turns with the seed, so that over many
+/// cases all steps and all ranks are reached.
+fn places(placed: &[PlacedStep], scope: Scope, dp: u32, seed: u64) -> Vec<(Place, &PlacedStep)> {
+    let waves = |number: usize| (0..placed[number].waves.len()).map(move |wave| (number, wave));
+    let last = placed.len().saturating_sub(1);
+    let mut order: Vec<(usize, usize)> = (0..last).flat_map(waves).collect();
+    let count = order.len().max(1) as u64;
+    order.rotate_left((seed % count) as usize);
+    let drained = placed.last().map_or(0, |step| step.waves.len());
+    order.splice(0..0, (0..drained).map(|wave| (last, wave)));
     let mut all = Vec::new();
-    for (number, step) in placed.iter().enumerate() {
-        let domains: Vec<std::ops::Range<u32>> = match scope {
+    for (turn, (number, wave)) in order.into_iter().enumerate() {
+        let step = &placed[number];
+        let mut domains: Vec<std::ops::Range<u32>> = match scope {
             Scope::Sequence => (0..dp).map(|r| r..r + 1).collect(),
             Scope::Pool => step.pools.clone(),
             Scope::Wave => std::iter::once(0..dp).collect(),
         };
-        for wave in 0..step.waves.len() {
-            all.extend(
-                domains.iter().enumerate().map(|(order, range)| {
-                    (order, Place { step: number, wave, first: range.start, end: range.end }, step)
-                }),
-            );
-        }
+        let count = domains.len().max(1) as u64;
+        domains.rotate_left((seed.wrapping_add(turn as u64) % count) as usize);
+        let place = |range: std::ops::Range<u32>| Place { step: number, wave, first: range.start, end: range.end };
+        all.extend(domains.into_iter().enumerate().map(|(round, range)| (round, place(range), step)));
     }
-    all.sort_by_key(|(order, ..)| *order);
-    all.into_iter().map(|(_, place, step)| (place, step)).collect()
+    all.sort_by_key(|(round, ..)| *round);
+    all.into_iter().map(|(_, place, step)| (place, step)).take(DOMAINS.max(drained)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use skewbench_plan::Wave;
+
+    use super::*;
+
+    /// Steps of so many waves, four data-parallel ranks in two pools.
+    fn steps(waves: &[u32]) -> Vec<PlacedStep> {
+        let wave = |wave: u32| Wave { sequences: (4 * wave..4 * wave + 4).collect() };
+        let step = |waves: &u32| PlacedStep {
+            waves: (0..*waves).map(wave).collect(),
+            pools: vec![0..2, 2..4],
+            sequences: Vec::new(),
+            preserved: true,
+            late: Vec::new(),
+            delayed_tokens: 0,
+        };
+        waves.iter().map(step).collect()
+    }
+
+    #[test]
+    fn the_last_step_is_always_planned_and_all_domains_over_many_seeds() {
+        let placed = steps(&[2, 2, 1, 2]);
+        for scope in [Scope::Sequence, Scope::Pool, Scope::Wave] {
+            let mut reached = BTreeSet::new();
+            for seed in 0..60 {
+                let found = places(&placed, scope, 4, seed);
+                assert_eq!(found.len(), DOMAINS);
+                let last: Vec<usize> = found.iter().filter(|(at, _)| at.step == 3).map(|(at, _)| at.wave).collect();
+                assert_eq!(last, [0, 1]);
+                reached.extend(found.iter().map(|(at, _)| (at.step, at.wave, at.first)));
+            }
+            let domains = match scope {
+                Scope::Sequence => 4,
+                Scope::Pool => 2,
+                Scope::Wave => 1,
+            };
+            assert_eq!(reached.len(), 7 * domains, "{scope:?}: {reached:?}");
+        }
+        assert_eq!(places(&steps(&[1, 9]), Scope::Wave, 4, 5).len(), 9);
+        assert_eq!(places(&steps(&[1]), Scope::Sequence, 4, 5).len(), 4);
+        assert!(places(&[], Scope::Pool, 4, 5).is_empty());
+    }
 }

@@ -4,8 +4,9 @@ use skewbench_plan::{
     CallMode, Domain, HeadRange, Mask, Pass, PlaceContext, PlacedStep, Placement, Placer, Plan, Planner, Scope, Step,
     SystemError, Work,
 };
+use skewbench_systems::planners::libra::{TileAssignment, plan_assignment};
 use skewbench_systems::registry::system;
-use skewbench_verify::{Backend, Case, Ending, Subject, verify_case};
+use skewbench_verify::{Backend, Case, Ending, Finding, Subject, verify_case};
 
 /// The planner of a system with a defect in some of its plans.
 struct Broken<'a> {
@@ -31,6 +32,34 @@ impl Planner for Broken<'_> {
 
     fn load_bound(&self, domain: &Domain<'_>) -> Result<u64, SystemError> {
         Ok((self.bound)(self.planner.load_bound(domain)?))
+    }
+}
+
+/// Libra's tiles, all of them on the last rank, under Libra's own bound.
+struct Lopsided<'a>(&'a dyn Planner);
+
+impl Planner for Lopsided<'_> {
+    fn name(&self) -> &str {
+        "lopsided"
+    }
+
+    fn scope(&self) -> Scope {
+        self.0.scope()
+    }
+
+    fn plan(&self, domain: &Domain<'_>) -> Result<Plan, SystemError> {
+        let ends = |s: &&skewbench_plan::PackedSequence| {
+            let tokens = s.tokens() as u32;
+            (1..tokens.div_ceil(8)).map(|block| 8 * block).chain([tokens]).collect()
+        };
+        let ends: Vec<Vec<u32>> = domain.sequences.iter().map(ends).collect();
+        let ranks = domain.sequences.len() as u32 * domain.cp;
+        let workers = vec![ranks - 1; ends.iter().map(Vec::len).sum()];
+        plan_assignment("lopsided", domain, &TileAssignment { head_shards: 1, pieces: 1, resend: true, ends, workers })
+    }
+
+    fn load_bound(&self, domain: &Domain<'_>) -> Result<u64, SystemError> {
+        self.0.load_bound(domain)
     }
 }
 
@@ -147,6 +176,30 @@ fn a_lost_gradient_is_named() {
 #[test]
 fn more_load_than_declared_is_named() {
     names(&finding("libra", |_| {}, |bound| bound / 2), &["dp ranks", "rank", "pairs x heads", "declared bound"]);
+}
+
+#[test]
+fn a_planner_that_gives_one_rank_everything_is_named_with_rank_load_and_bound() {
+    let options = serde_json::json!({ "B": 8 });
+    let libra = system("libra", options.as_object().expect("an object")).expect("a named system");
+    let lopsided = Lopsided(libra.planner());
+    let mut case = Case { dp: 2, cp: 2, ..Case::draw(0, &[], 1) };
+    case.steps = vec![vec![vec![100, 28], vec![64, 64]]];
+    let verified = |planner: &dyn Planner, backend: Backend| {
+        verify_case(Subject { placement: libra.placement(), planner, pool: 2 }, &case, backend)
+    };
+    for backend in Backend::ALL {
+        assert!(matches!(verified(libra.planner(), backend), Ending::Right(_)));
+        let Ending::Wrong(Finding::Load { pass, rank, load, bound, at }) = verified(&lopsided, backend) else {
+            panic!("a planner that gives one rank everything passed");
+        };
+        let pairs: u64 = [100u64, 28, 64, 64].iter().map(|l| l * (l + 1) / 2).sum();
+        let heads = u64::from(case.shape.q_heads);
+        assert_eq!((pass, rank, load), ("forward", 3, pairs * heads));
+        assert!(bound < load / 2, "{bound}");
+        let text = Finding::Load { pass, rank, load, bound, at }.to_string();
+        names(&text, &["dp ranks 0..2", "rank 3", &load.to_string(), &bound.to_string()]);
+    }
 }
 
 #[test]

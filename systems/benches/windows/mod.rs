@@ -25,8 +25,17 @@ impl Corpus {
     }
 }
 
+/// Windows to draw; named fields, because both are plain numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct Windows {
+    /// Number of windows.
+    pub count: usize,
+    /// Tokens of each.
+    pub tokens: u32,
+}
+
 /// Windows packed one after another; a document that does not fit is cut at the window, one that fills a window stands alone.
-pub fn windows(window: u32, count: usize, rng: &mut ChaCha8Rng) -> Vec<PackedSequence> {
+pub fn windows(Windows { count, tokens: window }: Windows, rng: &mut ChaCha8Rng) -> Vec<PackedSequence> {
     let Corpus { long_share, long } = Corpus::of(window);
     let mut out = Vec::new();
     while out.len() < count {

@@ -271,13 +271,13 @@ impl Catalogue {
         let manifests: Vec<String> = self.listed().into_iter().map(|listed| listed.name).collect();
         let names = || manifests.iter().map(String::as_str);
         let add = |known: String| std::iter::once(known.as_str()).chain(names()).collect::<Vec<_>>().join(", ");
-        let near = |old: String, name: &str| if old.is_empty() { hint(name, names()) } else { old };
+        let near = |known: &str, name: &str| hint(name, known.split(", ").chain(names()));
         match error {
-            RegistryError::System { name, hint, known } => {
-                RegistryError::System { hint: near(hint, &name), name, known: add(known) }
+            RegistryError::System { name, known, .. } => {
+                RegistryError::System { hint: near(&known, &name), name, known: add(known) }
             }
-            RegistryError::Half { kind, name, pair, hint, known } => {
-                RegistryError::Half { kind, pair, hint: near(hint, &name), name, known: add(known) }
+            RegistryError::Half { kind, name, pair, known, .. } => {
+                RegistryError::Half { kind, pair, hint: near(&known, &name), name, known: add(known) }
             }
             other => other,
         }

@@ -7,6 +7,7 @@
 
 mod catalogue;
 mod error;
+pub mod fuzz_bodies;
 mod ledger;
 mod manifest;
 mod options;

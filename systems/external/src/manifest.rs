@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use skewbench_config::{ConfigError, load_strict};
+use skewbench_config::{ConfigError, load_strict, parse_strict};
 use skewbench_systems::registry;
 
 use crate::protocol::Hello;
@@ -18,9 +18,10 @@ use crate::{Ledger, options};
 /// Longest time limit, one day.
 const MOST_SECONDS: f64 = 86_400.0;
 
+/// A manifest as it is written.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ManifestFile {
+pub(crate) struct ManifestFile {
     name: String,
     command: Vec<String>,
     #[serde(default = "minute")]
@@ -35,6 +36,47 @@ struct ManifestFile {
     options: Map<String, Value>,
     #[serde(default)]
     files: Vec<String>,
+}
+
+impl ManifestFile {
+    /// Reads and checks a text as a manifest of the name that it gives; nothing that it names is looked for.
+    pub(crate) fn parse(text: &str, file_name: &str) -> Result<Self, ConfigError> {
+        let file: Self = parse_strict(text, file_name)?;
+        let refused = |what: String| ConfigError { file: file_name.to_owned(), line: None, what };
+        file.check(&file.name).map_err(refused)?;
+        Ok(file)
+    }
+
+    /// What is wrong with it whatever files there are; `stem` is the name of its file.
+    fn check(&self, stem: &str) -> Result<(), String> {
+        if self.name != stem {
+            return Err(format!("name is {:?}; it must be that of the file, {stem:?}", self.name));
+        }
+        name(&self.name)?;
+        for (key, seconds) in [("timeout_s", self.timeout_s), ("hello_timeout_s", self.hello_timeout_s)] {
+            if !(seconds > 0.0 && seconds <= MOST_SECONDS) {
+                return Err(format!("{key} = {seconds}; give seconds above 0 and at most {MOST_SECONDS}"));
+            }
+        }
+        for (key, text) in [("summary", &self.summary), ("source", &self.source)] {
+            if text.contains(char::is_control) {
+                return Err(format!("{key} must be one line"));
+            }
+        }
+        self.command().map(|_| ())
+    }
+
+    /// The program and its arguments.
+    pub(crate) fn command(&self) -> Result<(&String, &[String]), String> {
+        self.command.split_first().filter(|(first, _)| !first.is_empty()).ok_or_else(|| {
+            "command is empty; give a program and its arguments, for example [\"python3\", \"mine.py\"]".to_owned()
+        })
+    }
+
+    /// Time limits of an answer and of `hello`.
+    pub(crate) fn limits(&self) -> (Duration, Duration) {
+        (Duration::from_secs_f64(self.timeout_s), Duration::from_secs_f64(self.hello_timeout_s))
+    }
 }
 
 fn minute() -> f64 {
@@ -106,27 +148,11 @@ impl External {
         let refused = |what: String| ConfigError { file: path.display().to_string(), line: None, what };
         let file: ManifestFile = load_strict(path)?;
         let stem = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
-        if file.name != stem {
-            return Err(refused(format!("name is {:?}; it must be that of the file, {stem:?}", file.name)));
-        }
-        name(&file.name).map_err(refused)?;
-        for (key, seconds) in [("timeout_s", file.timeout_s), ("hello_timeout_s", file.hello_timeout_s)] {
-            if !(seconds > 0.0 && seconds <= MOST_SECONDS) {
-                return Err(refused(format!("{key} = {seconds}; give seconds above 0 and at most {MOST_SECONDS}")));
-            }
-        }
-        for (key, text) in [("summary", &file.summary), ("source", &file.source)] {
-            if text.contains(char::is_control) {
-                return Err(refused(format!("{key} must be one line")));
-            }
-        }
+        file.check(&stem).map_err(refused)?;
+        let (timeout, hello_timeout) = file.limits();
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let folder = folder.canonicalize().map_err(|e| refused(format!("its folder cannot be used: {e}")))?;
-        let Some((first, arguments)) = file.command.split_first().filter(|(first, _)| !first.is_empty()) else {
-            return Err(refused(
-                "command is empty; give a program and its arguments, for example [\"python3\", \"mine.py\"]".to_owned(),
-            ));
-        };
+        let (first, arguments) = file.command().map_err(refused)?;
         // A bare name is looked for on PATH, as a shell would; anything with a folder in it starts at the manifest.
         let program = if first.contains('/') { folder.join(first) } else { PathBuf::from(first) };
         let named_files = arguments.iter().chain(Some(first).filter(|f| f.contains('/')));
@@ -136,16 +162,17 @@ impl External {
         }
         files.extend(&file.files);
         let fingerprint = fingerprint(path, &folder, &files).map_err(refused)?;
+        let arguments = arguments.to_vec();
         Ok(Self {
             summary: if file.summary.is_empty() { "an external program".to_owned() } else { file.summary },
             source: if file.source.is_empty() { "no source given".to_owned() } else { file.source },
             program: Some(Program {
                 name: file.name.clone(),
                 path: program,
-                arguments: arguments.to_vec(),
+                arguments,
                 folder,
-                timeout: Duration::from_secs_f64(file.timeout_s),
-                hello_timeout: Duration::from_secs_f64(file.hello_timeout_s),
+                timeout,
+                hello_timeout,
             }),
             name: file.name,
             manifest: path.canonicalize().ok(),

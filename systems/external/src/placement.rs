@@ -60,7 +60,7 @@ impl Placer for ExternalPlacer<'_> {
 }
 
 /// Every sequence once, one a data-parallel rank in every wave.
-fn accept(waves: Vec<Vec<u32>>, sequences: usize, dp: u32) -> Result<Vec<Wave>, String> {
+pub(crate) fn accept(waves: Vec<Vec<u32>>, sequences: usize, dp: u32) -> Result<Vec<Wave>, String> {
     let mut seen = vec![false; sequences];
     for (number, wave) in waves.iter().enumerate() {
         if wave.len() != dp as usize {

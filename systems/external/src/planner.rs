@@ -50,12 +50,7 @@ impl Planner for ExternalPlanner {
     }
 
     fn load_bound(&self, domain: &Domain<'_>) -> Result<u64, SystemError> {
-        let pairs: u128 = domain.sequences.iter().map(|s| u128::from(s.pairs())).sum();
-        let total = pairs * u128::from(domain.shape.q_heads);
-        let mean = total as f64 / f64::from(domain.ranks().max(1));
-        let bound = self.load_bound.map_or(total as f64, |bound| mean * bound);
-        // One more for the rounding of the product.
-        Ok(bound as u64 + 1)
+        Ok(most_load(self.load_bound, domain))
     }
 
     fn trusted(&self) -> bool {
@@ -63,8 +58,19 @@ impl Planner for ExternalPlanner {
     }
 }
 
+/// Pairs x query heads that no rank exceeds when none exceeds the mean by more than the factor `bound`; all of them without
+/// a factor.
+pub(crate) fn most_load(bound: Option<f64>, domain: &Domain<'_>) -> u64 {
+    let pairs: u128 = domain.sequences.iter().map(|s| u128::from(s.pairs())).sum();
+    let total = pairs * u128::from(domain.shape.q_heads);
+    let mean = total as f64 / f64::from(domain.ranks().max(1));
+    let most = bound.map_or(total as f64, |bound| mean * bound);
+    // One more for the rounding of the product, which saturates as the conversion does.
+    (most as u64).saturating_add(1)
+}
+
 /// The plan of an assignment: transfers follow from who computes what.
-fn derive(name: &str, domain: &Domain<'_>, assigned: Assigned) -> Result<Plan, String> {
+pub(crate) fn derive(name: &str, domain: &Domain<'_>, assigned: Assigned) -> Result<Plan, String> {
     let Assigned { head_shards, pieces, resend, mut blocks } = assigned;
     blocks.sort_by_key(|block| (block.seq, block.start));
     let mut ends: Vec<Vec<u32>> = vec![Vec::new(); domain.sequences.len()];
@@ -95,7 +101,7 @@ fn derive(name: &str, domain: &Domain<'_>, assigned: Assigned) -> Result<Plan, S
 }
 
 /// A whole plan, if it is one of this domain. That it computes the right thing is the checker's question.
-fn accept(name: &str, domain: &Domain<'_>, mut plan: Plan) -> Result<Plan, String> {
+pub(crate) fn accept(name: &str, domain: &Domain<'_>, mut plan: Plan) -> Result<Plan, String> {
     if plan.ranks != domain.ranks() {
         return Err(format!("planned {} ranks; the domain has {}", plan.ranks, domain.ranks()));
     }
@@ -116,4 +122,23 @@ fn accept(name: &str, domain: &Domain<'_>, mut plan: Plan) -> Result<Plan, Strin
     }
     name.clone_into(&mut plan.planner);
     Ok(plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use skewbench_plan::{AttentionShape, Domain, FlopsCost, PackedSequence};
+
+    use super::most_load;
+
+    #[test]
+    fn the_bound_on_the_load_follows_the_factor_and_saturates() {
+        let sequence = PackedSequence::new([5, 3]);
+        let cost = FlopsCost { flops_per_s: 4e14, bytes_per_s: 4e10 };
+        let shape = AttentionShape { q_heads: 4, kv_heads: 2, head_dim: 8 };
+        let domain = Domain { sequences: &[&sequence], cp: 2, shape, nodes: &[0, 0], cost: &cost, time_factors: &[] };
+        // 21 pairs x 4 heads on 2 ranks.
+        for (factor, most) in [(None, 85), (Some(1.0), 43), (Some(1.5), 64), (Some(1e300), u64::MAX)] {
+            assert_eq!(most_load(factor, &domain), most, "{factor:?}");
+        }
+    }
 }

@@ -189,6 +189,8 @@ impl<'a> Bench<'a> {
     fn step(&self, index: u32, delivered: u64, placed: &PlacedStep) -> Result<StepRows, Failure> {
         let step = StepRow::of(index, index >= self.cell.steps, delivered, placed);
         let mut out = StepRows { step, ..StepRows::default() };
+        // Steps that depend on others are only comparable as a whole.
+        let early = index < BAND_STEPS || self.system.placement().stateful();
         let dp = self.cell.layout.dp;
         let domains = domains(self.system.planner().scope(), placed, dp);
         let tasks: Vec<(usize, &std::ops::Range<u32>)> =
@@ -199,7 +201,7 @@ impl<'a> Bench<'a> {
                 check_interrupted()?;
                 let members = &placed.waves[*wave].sequences[domain.start as usize..domain.end as usize];
                 let sequences: Vec<&PackedSequence> = members.iter().map(|s| &placed.sequences[*s as usize]).collect();
-                self.domain(domain.start, &sequences, index < BAND_STEPS).map_err(|f| Failure {
+                self.domain(domain.start, &sequences, early).map_err(|f| Failure {
                     message: format!("step {index}, wave {wave}, dp ranks {}..{}: {f}", domain.start, domain.end),
                     ..f
                 })

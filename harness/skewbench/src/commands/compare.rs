@@ -71,7 +71,9 @@ fn places(path: &Path) -> Result<Vec<Place>, Failure> {
             // A cell that failed in one run cannot be compared; its own run says why.
             let Ok(view) = loaded.view(at) else { continue };
             let times = step_times(&loaded, &resources, at).map_err(Failure::config)?;
-            let seconds = times.iter().map(|t| t.seconds).collect();
+            // Over the mean tokens of a step, so that systems whose steps differ in tokens are compared per token.
+            let mean = times.iter().map(|t| t.tokens).sum::<f64>() / times.len().max(1) as f64;
+            let seconds = times.iter().map(|t| t.seconds * mean / t.tokens).collect();
             places.push(Place { cell: cell.clone(), view: view.clone(), seconds });
         }
     }
@@ -88,11 +90,15 @@ impl Place {
 
     fn against(&self, baseline: &Self) -> Result<Vec<(&'static str, Comparison)>, Failure> {
         let n = self.view.steps.len().min(baseline.view.steps.len());
-        let latency = |p: &Self| p.view.by_step(|s| s.straggler_mean_ps())[..n].to_vec();
-        let bootstrap = |name| Bootstrap::new(self.cell.seed, name);
+        let settled = self.view.warm_up().max(baseline.view.warm_up()).min(n)..n;
+        let latency =
+            |p: &Self| p.view.steps[settled.clone()].iter().map(|s| s.straggler_mean_ps()).collect::<Vec<_>>();
+        let block = self.view.block().max(baseline.view.block());
+        let bootstrap = |name| Bootstrap::new(self.cell.seed, name).with_block(block);
         let times = CompareOptions::times(bootstrap("straggler_mean"));
         let steps = CompareOptions::times(bootstrap("throughput"));
-        let steps = compare(&baseline.seconds[..n], &self.seconds[..n], &steps).map_err(Failure::config)?;
+        let steps = compare(&baseline.seconds[settled.clone()], &self.seconds[settled.clone()], &steps)
+            .map_err(Failure::config)?;
         Ok(vec![
             ("straggler_mean", compare(&latency(baseline), &latency(self), &times).map_err(Failure::config)?),
             ("throughput", inverse(steps)),

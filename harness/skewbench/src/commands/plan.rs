@@ -1,7 +1,7 @@
 //! `skewbench plan`.
 
 use serde_json::{Map, Value, json};
-use skewbench_cpu::{Inputs, RunOptions, TOLERANCE, reference};
+use skewbench_cpu::{CpuError, Inputs, RunOptions, TOLERANCE, needles, reference};
 use skewbench_exec::InstrKind;
 use skewbench_external::Catalogue;
 use skewbench_plan::check::Limits;
@@ -35,17 +35,26 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
         .map_err(|e| Failure::config(format!("--layout {}: {e}", args.layout)))?;
     let source = resources.steps(&workload, gbs, args.seed)?;
     let per_chunk = u64::from(source.steps_per_chunk());
-    let chunk = source.chunk(args.step / per_chunk);
-    let step: &Step = &chunk[(args.step % per_chunk) as usize];
     let pricing = resources.pricing(&machine)?.clone();
-    let context = PlaceContext {
-        layout,
-        pool: system.pool(),
-        seed: step_seed(args.seed, step.index),
-        shape: model.shape(layout.tp),
-        cost: &*pricing,
-    };
-    let placed = system.placement().placer().place(step, &context).map_err(Failure::config)?;
+    let placement = system.placement();
+    // What a placement holds back comes from the steps before.
+    let first = if placement.stateful() { 0 } else { args.step };
+    let mut placer = placement.placer();
+    let mut placed = None;
+    for index in first..=args.step {
+        let chunk = source.chunk(index / per_chunk);
+        let step: &Step = &chunk[(index % per_chunk) as usize];
+        let context = PlaceContext {
+            layout,
+            pool: system.pool(),
+            seed: step_seed(args.seed, step.index),
+            shape: model.shape(layout.tp),
+            cost: &*pricing,
+        };
+        placed = Some(placer.place(step, &context).map_err(Failure::config)?);
+    }
+    drop(placer);
+    let placed = placed.ok_or_else(|| Failure::internal("no step was placed"))?;
     let wave = placed.waves.get(args.wave).ok_or_else(|| {
         Failure::usage(format!("--wave {}: the step has waves 0 to {}", args.wave, placed.waves.len() - 1))
     })?;
@@ -95,6 +104,8 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
 
 /// FLOPs of a wave that the CPU takes at most; some minutes.
 const MOST_FLOPS: f64 = 1e12;
+/// Keys that dominate one row each, at the bounds of tiles and documents, at most.
+const NEEDLES: usize = 64;
 
 /// A wave that ran on the CPU.
 struct Executed {
@@ -112,9 +123,9 @@ fn execute(made: &Prepared, seed: u64) -> Result<Executed, Failure> {
             "--executed: the wave has {flops:.1e} FLOPs, and the CPU takes minutes for {MOST_FLOPS:.0e}; choose a smaller --window"
         )));
     }
-    let inputs = Inputs::random(&plan.sequences, plan.shape, seed);
+    let inputs = Inputs::random(&plan.sequences, plan.shape, seed).with_needles(&needles(plan, NEEDLES));
     let options = RunOptions { trace: true, ..RunOptions::default() };
-    let outputs = skewbench_cpu::run(&made.program, &inputs, &options).map_err(Failure::internal)?;
+    let outputs = skewbench_cpu::run(&made.program, &inputs, &options).map_err(not_executed)?;
     let report = skewbench_cpu::compare(&inputs, &outputs, &reference::attention(&inputs));
     report.verdict().map_err(|wrong| Failure::new(Exit::Verification, wrong))?;
     let worst = report.tensors.iter().max_by(|a, b| a.error.total_cmp(&b.error));
@@ -125,6 +136,19 @@ fn execute(made: &Prepared, seed: u64) -> Result<Executed, Failure> {
         )
     });
     Ok(Executed { outputs, sentence })
+}
+
+/// A wave that is too large for this machine is a matter of the configuration; a program that cannot run to its end is wrong.
+fn not_executed(error: CpuError) -> Failure {
+    match error {
+        CpuError::Memory { .. } | CpuError::Thread(_) => Failure::config(format!("--executed: {error}")),
+        CpuError::Inputs(_) | CpuError::Abnormal { .. } => Failure::internal(error),
+        CpuError::Program(_)
+        | CpuError::Instruction { .. }
+        | CpuError::Hung { .. }
+        | CpuError::Left { .. }
+        | CpuError::Wrong(_) => Failure::new(Exit::Verification, error),
+    }
 }
 
 /// Shows what external programs wrote to standard error, and what they did wrong at their end.

@@ -10,7 +10,7 @@ use skewbench_verify::{Backend, Case, Ending, Finding, Outcome, Systems, TOLERAN
 
 use super::output;
 use crate::cells::Resources;
-use crate::cli::{Format, VerifyArgs};
+use crate::cli::{Format, Interpreter, VerifyArgs};
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
 use crate::scheduler::check_interrupted;
@@ -42,17 +42,20 @@ impl Systems for Programs<'_> {
 struct Tally {
     right: u32,
     refused: u32,
+    refused_options: u32,
     plans: u32,
     load_over_bound: f64,
     worst: Option<(&'static str, f64)>,
     wrong: Option<(Case, Backend, Finding)>,
-    refusal: Option<String>,
+    /// The first case that was refused with default options, and why.
+    refusal: Option<(u64, String)>,
 }
 
-/// Verifies systems on small seeded cases, prints one table, and fails when one of them is wrong.
+/// Verifies systems on small seeded cases, prints one table, and fails when one of them is wrong or refuses a case with its
+/// default options.
 ///
 /// # Errors
-/// Unknown systems; a system that is wrong.
+/// Unknown systems; a system that fails.
 pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
     let names: Vec<String> = if args.systems.is_empty() {
         registry::SYSTEMS.iter().map(|s| s.name.to_owned()).collect()
@@ -66,30 +69,42 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
         Some(case) => vec![case],
         None => (0..u64::from(args.cases)).map(|i| args.seed.wrapping_mul(1_000_003).wrapping_add(i)).collect(),
     };
+    let backends = backends(&args.backends);
     let progress = Progress::new("systems", names.len() as u64);
     let mut tallies = Vec::new();
     for name in &names {
-        tallies.push((name, tally(&catalogue, name, &seeds)?));
+        tallies.push((name, tally(&catalogue, name, &seeds, &backends)?));
         progress.advance(1, name);
     }
     progress.finish();
     let rows: Vec<Map<String, Value>> = tallies.iter().map(|(name, tally)| tally.row(name, args.format)).collect();
     output::records(&rows, args.format)?;
-    let wrong: Vec<&str> =
-        tallies.iter().filter(|(_, tally)| tally.is_wrong()).map(|(name, _)| name.as_str()).collect();
+    let failed: Vec<&str> = tallies.iter().filter(|(_, tally)| tally.failed()).map(|(name, _)| name.as_str()).collect();
     for (name, tally) in &tallies {
         tally.explain(name);
     }
-    if wrong.is_empty() {
+    if failed.is_empty() {
         return Ok(());
     }
-    Err(Failure::new(Exit::Verification, format!("verification failed for {}", wrong.join(", "))))
+    Err(Failure::new(Exit::Verification, format!("verification failed for {}", failed.join(", "))))
 }
 
-fn tally(systems: &Programs<'_>, name: &str, seeds: &[u64]) -> Result<Tally, Failure> {
+/// The backends that are asked for, each once.
+fn backends(asked: &[Interpreter]) -> Vec<Backend> {
+    let wanted = |backend: &Backend| {
+        let name = match backend {
+            Backend::Cpu => Interpreter::Cpu,
+            Backend::Sim => Interpreter::Sim,
+        };
+        asked.contains(&name) || asked.contains(&Interpreter::All)
+    };
+    Backend::ALL.into_iter().filter(wanted).collect()
+}
+
+fn tally(systems: &Programs<'_>, name: &str, seeds: &[u64], backends: &[Backend]) -> Result<Tally, Failure> {
     let outcomes: Vec<(Backend, Outcome)> = seeds
         .par_iter()
-        .flat_map_iter(|seed| [Backend::Cpu, Backend::Sim].map(|backend| (*seed, backend)))
+        .flat_map_iter(|seed| backends.iter().map(|backend| (*seed, *backend)))
         .map(|(seed, backend)| {
             check_interrupted()?;
             Ok((backend, verify_number(systems, name, seed, backend).map_err(Failure::config)?))
@@ -97,20 +112,17 @@ fn tally(systems: &Programs<'_>, name: &str, seeds: &[u64]) -> Result<Tally, Fai
         .collect::<Result<_, Failure>>()?;
     let mut tally = Tally::default();
     for (backend, outcome) in outcomes {
-        tally.add(systems, name, backend, outcome);
+        // Every case runs on all backends and counts once.
+        let counted = backends.first() == Some(&backend);
+        tally.add(systems, name, backend, outcome, u32::from(counted));
     }
     Ok(tally)
 }
 
 impl Tally {
-    fn add(&mut self, systems: &Programs<'_>, name: &str, backend: Backend, outcome: Outcome) {
-        let Outcome { case, ending, refused } = outcome;
-        // Every case runs on both backends and counts once.
-        let counted = u32::from(backend == Backend::Cpu);
-        if let Some(why) = refused {
-            self.refused += counted;
-            self.refusal.get_or_insert_with(|| why.to_string());
-        }
+    fn add(&mut self, systems: &Programs<'_>, name: &str, backend: Backend, outcome: Outcome, counted: u32) {
+        let Outcome { case, ending, refused, .. } = outcome;
+        self.refused_options += counted * u32::from(refused.is_some());
         match ending {
             Ending::Right(seen) => {
                 self.right += counted;
@@ -123,7 +135,8 @@ impl Tally {
                 }
             }
             Ending::Refused(why) => {
-                self.refusal.get_or_insert_with(|| why.to_string());
+                self.refused += counted;
+                self.refusal.get_or_insert_with(|| (case.seed, why.to_string()));
             }
             Ending::Wrong(finding) if self.wrong.is_none() => {
                 let (smallest, finding) = smallest_wrong(systems, name, &case, finding, backend);
@@ -133,9 +146,9 @@ impl Tally {
         }
     }
 
-    /// Wrong in a case, or right in none.
-    fn is_wrong(&self) -> bool {
-        self.wrong.is_some() || self.right == 0
+    /// Wrong in a case, or refused it.
+    fn failed(&self) -> bool {
+        self.wrong.is_some() || self.refusal.is_some()
     }
 
     fn row(&self, name: &str, format: Format) -> Map<String, Value> {
@@ -153,24 +166,27 @@ impl Tally {
         let mut row = Map::new();
         row.insert("system".into(), json!(name));
         row.insert("cases".into(), json!(self.right));
-        row.insert("refused_options".into(), json!(self.refused));
+        row.insert("refused".into(), json!(self.refused));
+        row.insert("refused_options".into(), json!(self.refused_options));
         row.insert("plans".into(), json!(self.plans));
         row.insert("checker".into(), json!(checker));
         row.insert("worst_error".into(), worst);
         row.insert("of".into(), json!(self.worst.map(|(tensor, _)| tensor)));
         row.insert("tolerance".into(), json!(TOLERANCE));
         row.insert("load_over_bound".into(), rounded(self.load_over_bound, 4));
-        row.insert("verdict".into(), json!(if self.is_wrong() { "wrong" } else { "right" }));
+        row.insert("verdict".into(), json!(if self.failed() { "failed" } else { "ok" }));
         row
     }
 
     fn explain(&self, name: &str) {
         if let Some((case, backend, finding)) = &self.wrong {
             eprintln!("{name}: {finding}");
-            eprintln!("  smallest case found, on the {backend:?} backend: {}", json!(case));
-            eprintln!("  again: skewbench verify --system {name} --case {}", case.seed);
-        } else if self.right == 0 {
-            eprintln!("{name}: no case was planned; {}", self.refusal.as_deref().unwrap_or("there was none"));
+            eprintln!("  smallest case found, on the {} backend: {}", backend.name(), json!(case));
+            eprintln!("  again: skewbench verify --system {name} --case {} --backend {}", case.seed, backend.name());
+        }
+        if let Some((number, why)) = &self.refusal {
+            eprintln!("{name}: refuses a case with its default options: {why}");
+            eprintln!("  again: skewbench verify --system {name} --case {number}");
         }
     }
 }

@@ -326,7 +326,8 @@ impl Expanded {
     fn check_tuning(&self) -> Result<(), Failure> {
         let e = &self.found.experiment;
         for entry in &e.tuned {
-            registry::system(&entry.system, &entry.options).map_err(|error| self.at_key("tuned", error))?;
+            let made = self.catalogue.system(&entry.system, &entry.options, self.seed);
+            made.map_err(|error| self.at_key("tuned", error))?;
         }
         if !e.systems.tuned {
             return Ok(());
@@ -339,7 +340,7 @@ impl Expanded {
             let what = format!("seed {} is that of the reported steps; tune on another", tune.seed);
             return Err(self.at_key("tune", what));
         }
-        let known = self.systems.iter().filter_map(|s| registry::describe(s).ok()).flat_map(|d| d.options);
+        let known = self.systems.iter().filter_map(|s| self.catalogue.describe(s).ok()).flat_map(|d| d.options);
         let known: Vec<&str> = known.flat_map(|o| std::iter::once(o.name).chain(o.alias)).collect();
         match tune.keep.iter().find(|k| !known.contains(&k.as_str())) {
             Some(other) => {
@@ -364,7 +365,7 @@ impl Expanded {
         let untuned = options.clone();
         let tuned = self.tuned(workload, system).map(|t| t.options.clone());
         if let Some(tuned) = &tuned {
-            let specs = registry::describe(system).map(|d| d.options).unwrap_or_default();
+            let specs = self.catalogue.describe(system).map(|d| d.options).unwrap_or_default();
             for spec in
                 specs.iter().filter(|s| tuned.contains_key(s.name) || s.alias.is_some_and(|a| tuned.contains_key(a)))
             {

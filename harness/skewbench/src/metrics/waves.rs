@@ -205,9 +205,15 @@ impl WavesView {
         self.steps.iter().map(|step| of(step) + share).collect()
     }
 
-    /// True when steps depend on those before them, so that only blocks of steps may be drawn.
+    /// True when steps depend on those before them.
     pub fn stateful(&self) -> bool {
         !self.drain.is_empty() || self.delay.steps_max > 0
+    }
+
+    /// Consecutive steps that are drawn together for intervals: as many as the longest delay and one more, at most a quarter
+    /// of the steps; 1 where steps do not depend on one another.
+    pub fn block(&self) -> usize {
+        if self.stateful() { (self.delay.steps_max as usize + 1).min(self.steps.len() / 4).max(1) } else { 1 }
     }
 
     /// Attention of every wave by data-parallel rank with transfers that take no time, in picoseconds.
@@ -220,7 +226,7 @@ impl WavesView {
     /// alone, exposed the waves less their computation alone. Steps without transfers are left out.
     pub fn hidden_share(&self, pieces: u32) -> Vec<f64> {
         let hideable = 1.0 - 1.0 / f64::from(pieces.max(2));
-        self.steps
+        self.settled()
             .iter()
             .filter_map(|step| {
                 let transfers: f64 = step.waves.iter().map(|w| w.transfer_ps).sum();

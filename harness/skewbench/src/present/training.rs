@@ -36,7 +36,7 @@ pub(super) fn training_step(
 
 /// Tokens of the longest packed sequence.
 fn longest_sequence(view: &WavesView) -> f64 {
-    let waves = view.steps.iter().flat_map(|s| &s.waves);
+    let waves = view.steps.iter().chain(&view.drain).flat_map(|s| &s.waves);
     waves.flat_map(|w| &w.tokens_by_rank).copied().fold(0.0, f64::max)
 }
 
@@ -44,7 +44,7 @@ fn longest_sequence(view: &WavesView) -> f64 {
 fn memory(loaded: &Loaded, at: &At, sharding: Sharding) -> Result<Memory, String> {
     let (cell, view) = loaded.waves(at)?;
     let step_model = &loaded.expanded.found.experiment.step_model;
-    let waves = view.steps.iter().flat_map(|s| &s.waves);
+    let waves = view.steps.iter().chain(&view.drain).flat_map(|s| &s.waves);
     let input = MemoryInput {
         layout: cell.layout,
         window: longest_sequence(view) as u32,

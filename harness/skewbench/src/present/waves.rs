@@ -196,10 +196,10 @@ fn single_rank(loaded: &Loaded, at: &At, shared: bool) -> At {
 /// are straggler latencies over tokens, which for systems that run every step's own documents is the ratio of their mean
 /// straggler latencies.
 fn ratio_to(loaded: &Loaded, ours: &WavesView, base: &WavesView, metric: Metric) -> Result<Estimated, String> {
-    let n = ours.steps.len().min(base.steps.len());
+    let n = common_steps(ours, base)?;
     let draws = draws(loaded, [ours, base]);
     let estimated = if metric == Metric::SpeedupMax {
-        let settled = ours.warm_up().max(base.warm_up())..n;
+        let settled = ours.warm_up().max(base.warm_up()).min(n)..n;
         let slowest =
             |v: &WavesView| v.steps[settled.clone()].iter().map(StepView::straggler_max_ps).collect::<Vec<_>>();
         estimate_ratio(&slowest(base), &slowest(ours), draws, metric.name())
@@ -220,14 +220,24 @@ fn ratio_to(loaded: &Loaded, ours: &WavesView, base: &WavesView, metric: Metric)
     estimated.map_err(|e| e.to_string())
 }
 
-/// Steps of systems that hold documents back are drawn in blocks as long as their longest delay and one step more, at most
-/// a quarter of the steps.
+/// Steps are drawn in the longest block that one of the views needs.
 pub(super) fn draws<'a>(loaded: &Loaded, views: impl IntoIterator<Item = &'a WavesView>) -> Draws {
-    let blocks = views.into_iter().filter(|v| v.stateful()).map(|v| {
-        let longest = v.delay.steps_max as usize + 1;
-        longest.min(v.steps.len() / 4).max(1)
-    });
-    Draws { seed: loaded.expanded.seed, block: blocks.max().unwrap_or(1) }
+    Draws { seed: loaded.expanded.seed, block: views.into_iter().map(WavesView::block).max().unwrap_or(1) }
+}
+
+/// Number of steps that two views have in common.
+///
+/// # Errors
+/// When that leaves out steps of a system that holds documents back: what it delayed would be missing.
+fn common_steps(ours: &WavesView, base: &WavesView) -> Result<usize, String> {
+    let n = ours.steps.len().min(base.steps.len());
+    match [ours, base].into_iter().find(|v| v.stateful() && v.steps.len() > n) {
+        Some(view) => Err(format!(
+            "a system that holds documents back ran {} steps and the other {n}; give both as many",
+            view.steps.len()
+        )),
+        None => Ok(n),
+    }
 }
 
 /// Throughput at one place over that at another, on the steps that both have, with a wait at every micro-batch.
@@ -241,7 +251,7 @@ fn throughput_ratio(
 ) -> Result<Estimated, String> {
     let linear = loaded.linear(resources, mode, at)?.both_ps();
     let (ours, base) = (loaded.waves(at)?.1, loaded.waves(base)?.1);
-    let n = ours.steps.len().min(base.steps.len());
+    let n = common_steps(ours, base)?;
     let draws = draws(loaded, [ours, base]);
     let of = |v: &WavesView| {
         let time = v.by_step_with_drain(|s| s.total_ps(linear, transfers));

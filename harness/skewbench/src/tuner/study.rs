@@ -3,7 +3,6 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 use skewbench_store::{CellId, CellStatus, Run};
-use skewbench_systems::registry;
 
 use super::{Best, Point, Space, by_step, search};
 use crate::cells::{CellSpec, Resources, STEPS_TABLE, WAVES_TABLE, WavesCell};
@@ -39,13 +38,17 @@ pub fn tune(found: &Found, scale: &Scale, folder: &Path, options: &Options) -> R
     let mut tuned = Vec::new();
     for (place, (at, slot)) in expanded.places.iter().enumerate() {
         let CellSpec::Waves(cell) = &expanded.cells[*slot] else { continue };
-        let specs = registry::describe(&cell.system).map_err(Failure::usage)?.options;
+        let specs = expanded.catalogue.describe(&cell.system)?.options;
+        // Documents that are held back are missing in single steps: only time over everything that ran counts.
+        let stateful =
+            expanded.catalogue.system(&cell.system, cell.options.values(), cell.seed)?.placement().stateful();
+        let objective = if stateful { Objective::TimePerToken } else { tune.objective };
         let space = Space::around(&specs, &cell.options, &keep, at.dp);
         let mut trials = Trials {
             expanded: &expanded,
             cell,
             space: &space,
-            objective: tune.objective,
+            objective,
             resources: &resources,
             options,
             folder: folder.join(format!("{place:03}-{}", file_name(&cell.system))),
@@ -54,7 +57,7 @@ pub fn tune(found: &Found, scale: &Scale, folder: &Path, options: &Options) -> R
         };
         let best = search(&space, budget, |points| trials.run(points))?;
         report(cell, &best, budget);
-        tuned.push(record(cell, at, &space, &best, budget, tune.objective));
+        tuned.push(record(cell, at, &space, &best, budget, objective));
     }
     with_results(found, tuned)
 }
@@ -166,7 +169,7 @@ impl Trials<'_> {
         for point in points {
             let mut options: Map<String, Value> = self.cell.options.values().clone();
             options.extend(self.space.options(point));
-            let Ok(system) = registry::system(&self.cell.system, &options) else {
+            let Ok(system) = self.expanded.catalogue.system(&self.cell.system, &options, self.cell.seed) else {
                 ids.push(None);
                 continue;
             };

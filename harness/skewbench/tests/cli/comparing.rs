@@ -56,3 +56,28 @@ fn runs_that_share_nothing() {
         assert!(message.contains("share no cell"), "{message}");
     }
 }
+
+#[test]
+fn systems_that_hold_documents_back_are_compared_over_all_that_ran() {
+    let lab = Lab::tiny();
+    let set = "--set systems.names=[\"ulysses\",\"wlb\"] --set steps=12 --set plot.metrics=[\"time_per_token\",\"speedup\",\"late_share\",\"delay_steps\",\"throughput\"]";
+    lab.run(&format!("run tiny.toml --out a {set}")).ok();
+    lab.run(&format!("run tiny.toml --out b {set} --set options.wlb.max_delay=2")).ok();
+    let table = lab.run("compare a b").ok();
+    assert!(table.contains("wlb"), "{table}");
+    let rows = lab.summary("a");
+    let of = |metric: &str| rows.iter().find(|r| r["system"] == "wlb" && r["metric"] == metric).unwrap();
+    assert!(of("late_share")["value"].as_f64().unwrap() > 0.0);
+    assert!(of("delay_steps")["value"].as_f64().unwrap() >= 1.0);
+    let per_token = |system: &str| {
+        let row = rows.iter().find(|r| r["system"] == system && r["metric"] == "time_per_token").unwrap();
+        row["value"].as_f64().unwrap()
+    };
+    let speedup = of("speedup")["value"].as_f64().unwrap();
+    assert!((speedup - per_token("ulysses") / per_token("wlb")).abs() < 1e-9 * speedup);
+
+    // What was held back would be missing from a shorter comparison.
+    lab.run(&format!("run tiny.toml --out c {set} --set steps_of.ulysses=5"));
+    let reason = lab.summary("c").into_iter().find(|r| r["system"] == "wlb" && r["metric"] == "speedup").unwrap();
+    assert!(reason["reason"].as_str().unwrap().contains("holds documents back"), "{reason}");
+}

@@ -41,7 +41,10 @@ fn every_system_on_every_window() {
             for row in mine {
                 assert_eq!(row["status"], "ok", "{out}: {row}");
                 assert!(row["value"].as_f64().unwrap() > 0.0, "{out}: {row}");
-                assert_eq!((&row["kind"], &row["backend"], &row["n"]), (&"simulated".into(), &"sim".into(), &2.into()));
+                assert_eq!((&row["kind"], &row["backend"]), (&"simulated".into(), &"sim".into()));
+                // A queue of documents takes half of the steps to settle at most.
+                let n = row["n"].as_u64().unwrap();
+                assert!(n == 2 || n == 1 && system == "wlb", "{out}: {row}");
             }
         }
         assert!(!page.contains("<script") && page.contains("Content-Security-Policy"));

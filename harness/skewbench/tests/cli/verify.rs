@@ -9,11 +9,8 @@ fn right_systems_pass_with_one_row_each() {
     let rows = rows.as_array().unwrap();
     assert_eq!(rows.len(), 2);
     for (row, name) in rows.iter().zip(["libra", "ring-zigzag+vrsp"]) {
-        assert_eq!(
-            (&row["system"], &row["verdict"], &row["checker"]),
-            (&name.into(), &"right".into(), &"accepts".into())
-        );
-        assert_eq!(row["cases"], 4);
+        assert_eq!((&row["system"], &row["verdict"], &row["checker"]), (&name.into(), &"ok".into(), &"accepts".into()));
+        assert_eq!((&row["cases"], &row["refused"]), (&4.into(), &0.into()));
         let error = row["worst_error"].as_f64().unwrap();
         assert!(error > 0.0 && error <= row["tolerance"].as_f64().unwrap(), "{row}");
         assert!(row["load_over_bound"].as_f64().unwrap() <= 1.0, "{row}");
@@ -21,7 +18,20 @@ fn right_systems_pass_with_one_row_each() {
     let again = "verify --system libra --cases 3 --seed 3 --format json";
     assert_eq!(lab.run(again).ok(), lab.run(again).ok());
     let table = lab.run("verify --system ulysses --cases 1").ok();
-    assert!(table.contains("worst_error") && table.contains("right"), "{table}");
+    assert!(table.contains("worst_error") && table.contains("ok"), "{table}");
+}
+
+#[test]
+fn backends_can_be_chosen() {
+    let lab = Lab::new();
+    let run = |backends: &str| lab.run(&format!("verify --system ulysses --cases 2 --format json {backends}")).json();
+    let (both, cpu, sim) = (run(""), run("--backend cpu"), run("--backend sim"));
+    assert_eq!(both, run("--backend all"));
+    assert_eq!(both, run("--backend sim --backend cpu"));
+    assert_eq!(both, cpu);
+    assert_eq!((&sim[0]["verdict"], &sim[0]["cases"]), (&"ok".into(), &2.into()));
+    assert!(sim[0]["worst_error"].is_null() && sim[0]["of"].is_null() && sim[0]["plans"] == cpu[0]["plans"], "{sim}");
+    assert!(lab.run("verify --backend cuda").error(2).contains("possible values: cpu, sim, all"));
 }
 
 #[test]
@@ -46,11 +56,31 @@ fn a_wrong_program_fails_with_the_smallest_case_found() {
     lab.write("external/lazy.sh", script);
     lab.write("external/lazy.toml", "name = \"lazy\"\ncommand = [\"sh\", \"lazy.sh\"]\nsummary = \"does nothing\"\n");
     let done = lab.run("verify --system lazy --cases 2");
-    assert!(done.stdout.contains("wrong"), "{}", done.stdout);
+    assert!(done.stdout.contains("failed"), "{}", done.stdout);
     let message = done.error(12);
     for part in
         ["lazy", "smallest case found", "verification failed for lazy", "again: skewbench verify --system lazy --case"]
     {
+        assert!(message.contains(part), "{part:?} is not in: {message}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_program_that_refuses_its_defaults_fails_with_its_reason() {
+    let lab = Lab::new();
+    std::fs::create_dir(lab.path("external")).unwrap();
+    let hello = r#"{"type":"hello","protocol":1,"name":"shy","version":"1","plans":true,"scope":"sequence"}"#;
+    let script = format!(
+        "read -r line\nprintf '%s\\n' '{hello}'\nwhile read -r line; do\nid=${{line#*\\\"id\\\":}}; id=${{id%%,*}}\n\
+         printf '{{\"id\":%s,\"error\":\"not today\"}}\\n' \"$id\"\ndone\n"
+    );
+    lab.write("external/shy.sh", script);
+    lab.write("external/shy.toml", "name = \"shy\"\ncommand = [\"sh\", \"shy.sh\"]\nsummary = \"refuses\"\n");
+    let done = lab.run("verify --system shy --cases 2 --format json");
+    assert!(done.stdout.contains("\"refused\": 2") && done.stdout.contains("\"failed\""), "{}", done.stdout);
+    let message = done.error(12);
+    for part in ["shy", "not today", "default options", "verification failed for shy"] {
         assert!(message.contains(part), "{part:?} is not in: {message}");
     }
 }

@@ -1,0 +1,7 @@
+#![no_main]
+
+use skewbench_external::fuzz_bodies;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    fuzz_bodies::manifest(bytes);
+});
