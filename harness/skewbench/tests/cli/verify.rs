@@ -1,6 +1,13 @@
 //! `verify` and `plan --executed`: right systems pass, wrong ones end with exit code 12 and a message that says where.
 
-use crate::common::Lab;
+use crate::common::{Done, Lab};
+
+/// Standard error of a command that must have ended with this code.
+#[track_caller]
+fn failed(done: Done, code: i32) -> String {
+    assert_eq!(done.code, Some(code), "{}{}", done.stdout, done.stderr);
+    done.stderr
+}
 
 #[test]
 fn right_systems_pass_with_one_row_each() {
@@ -31,15 +38,15 @@ fn backends_can_be_chosen() {
     assert_eq!(both, cpu);
     assert_eq!((&sim[0]["verdict"], &sim[0]["cases"]), (&"ok".into(), &2.into()));
     assert!(sim[0]["worst_error"].is_null() && sim[0]["of"].is_null() && sim[0]["plans"] == cpu[0]["plans"], "{sim}");
-    assert!(lab.run("verify --backend cuda").error(2).contains("possible values: cpu, sim, all"));
+    assert!(failed(lab.run("verify --backend cuda"), 2).contains("possible values: cpu, sim, all"));
 }
 
 #[test]
 fn unknown_systems_are_usage_errors() {
     let lab = Lab::new();
-    assert!(lab.run("verify --system ulyses").error(2).contains("did you mean ulysses"));
-    assert!(lab.run("verify --cases 0").error(2).contains("--cases"));
-    assert!(lab.run("verify --case 5 --seed 1").error(2).contains("--seed"));
+    assert!(failed(lab.run("verify --system ulyses"), 2).contains("did you mean ulysses"));
+    assert!(failed(lab.run("verify --cases 0"), 2).contains("--cases"));
+    assert!(failed(lab.run("verify --case 5 --seed 1"), 2).contains("--seed"));
 }
 
 #[cfg(unix)]
@@ -57,7 +64,7 @@ fn a_wrong_program_fails_with_the_smallest_case_found() {
     lab.write("external/lazy.toml", "name = \"lazy\"\ncommand = [\"sh\", \"lazy.sh\"]\nsummary = \"does nothing\"\n");
     let done = lab.run("verify --system lazy --cases 2");
     assert!(done.stdout.contains("failed"), "{}", done.stdout);
-    let message = done.error(12);
+    let message = failed(done, 12);
     for part in
         ["lazy", "smallest case found", "verification failed for lazy", "again: skewbench verify --system lazy --case"]
     {
@@ -79,7 +86,7 @@ fn a_program_that_refuses_its_defaults_fails_with_its_reason() {
     lab.write("external/shy.toml", "name = \"shy\"\ncommand = [\"sh\", \"shy.sh\"]\nsummary = \"refuses\"\n");
     let done = lab.run("verify --system shy --cases 2 --format json");
     assert!(done.stdout.contains("\"refused\": 2") && done.stdout.contains("\"failed\""), "{}", done.stdout);
-    let message = done.error(12);
+    let message = failed(done, 12);
     for part in ["shy", "not today", "default options", "verification failed for shy"] {
         assert!(message.contains(part), "{part:?} is not in: {message}");
     }
