@@ -26,6 +26,19 @@ pub fn check_interrupted() -> Result<(), Failure> {
     Ok(())
 }
 
+/// From here on an interruption stops programs that are waited for and is seen by [`check_interrupted`].
+pub fn watch_interruptions() {
+    // A second handler is refused by the library; the first stays in force for the process.
+    let _already_set = ctrlc::set_handler(|| {
+        skewbench_external::cancel();
+        if INTERRUPTED.swap(true, Ordering::SeqCst) {
+            // Asked twice: finished cells are safe on disk, the one under way is lost either way.
+            skewbench_external::kill_all();
+            std::process::exit(i32::from(Exit::Interrupted as u8));
+        }
+    });
+}
+
 /// What became of the cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
@@ -120,15 +133,7 @@ pub fn execute(
     if outcome.reused > 0 {
         eprintln!("reusing {} finished cells of {}", outcome.reused, outcome.planned);
     }
-    // A second handler is refused by the library; the first stays in force for the process.
-    let _already_set = ctrlc::set_handler(|| {
-        skewbench_external::cancel();
-        if INTERRUPTED.swap(true, Ordering::SeqCst) {
-            // Asked twice: finished cells are safe on disk, the one under way is lost either way.
-            skewbench_external::kill_all();
-            std::process::exit(i32::from(Exit::Interrupted as u8));
-        }
-    });
+    watch_interruptions();
 
     let mut distinct: Vec<(CellId, &CellSpec)> = Vec::new();
     for job in &jobs {

@@ -2,6 +2,7 @@
 
 mod balance;
 mod clock;
+mod in_order;
 mod kernels;
 mod prepare;
 mod resources;

@@ -1,7 +1,6 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rayon::prelude::*;
 use skewbench_plan::check::Limits;
 use skewbench_plan::{AttentionShape, Domain, PackedSequence, Pass, PlaceContext, PlacedStep, Placer};
 use skewbench_sim::profile::Bandwidth;
@@ -9,6 +8,7 @@ use skewbench_sim::{Machine, Overrides, Pricing, Runs, WaveTimes, simulate};
 use skewbench_systems::registry::{self, System};
 
 use super::clock::{Clock, Phase};
+use super::in_order::in_order;
 use super::prepare::{Prepared, domains, nodes, prepare};
 use super::samples::{RankRow, StepRow, WaveRow, rank_table, step_table};
 use super::steps::step_seed;
@@ -84,21 +84,18 @@ pub(super) fn compute(cell: &WavesCell, resources: &Resources) -> Result<Compute
         let placed = bench.clock.time(Phase::Place, || placer.place(&step, &bench.context(step.index)));
         Ok::<_, Failure>((step.tokens(), placed.map_err(Failure::config)?))
     };
-    let steps: Vec<u32> = (0..cell.steps).collect();
     let rows: Vec<StepRows> = if placement.stateful() {
         // Placed in order by one placer, then run in parallel.
         let mut placer = placement.placer();
-        let mut placed = steps.iter().map(|i| place(&mut *placer, *i)).collect::<Result<Vec<_>, Failure>>()?;
+        let mut placed = (0..cell.steps).map(|i| place(&mut *placer, i)).collect::<Result<Vec<_>, Failure>>()?;
         let context = bench.context(u64::from(cell.steps));
         placed.extend(placer.finish(&context).map_err(Failure::config)?.into_iter().map(|step| (0, step)));
-        let indexed = placed.par_iter().enumerate();
-        indexed.map(|(i, (delivered, p))| bench.step(i as u32, *delivered, p)).collect::<Result<_, _>>()?
+        in_order(placed.len(), |i| bench.step(i as u32, placed[i].0, &placed[i].1))?
     } else {
-        let run = |i: &u32| {
-            let (delivered, placed) = place(&mut *placement.placer(), *i)?;
-            bench.step(*i, delivered, &placed)
-        };
-        steps.par_iter().map(run).collect::<Result<_, _>>()?
+        in_order(cell.steps as usize, |i| {
+            let (delivered, placed) = place(&mut *placement.placer(), i as u32)?;
+            bench.step(i as u32, delivered, &placed)
+        })?
     };
     let ranks = rows.first().map(|r| r.ranks.clone()).unwrap_or_default();
     let steps: Vec<StepRow> = rows.iter().map(|r| r.step).collect();
@@ -195,18 +192,16 @@ impl<'a> Bench<'a> {
         let domains = domains(self.system.planner().scope(), placed, dp);
         let tasks: Vec<(usize, &std::ops::Range<u32>)> =
             (0..placed.waves.len()).flat_map(|wave| domains.iter().map(move |domain| (wave, domain))).collect();
-        let runs: Vec<Arc<DomainRun>> = tasks
-            .par_iter()
-            .map(|(wave, domain)| {
-                check_interrupted()?;
-                let members = &placed.waves[*wave].sequences[domain.start as usize..domain.end as usize];
-                let sequences: Vec<&PackedSequence> = members.iter().map(|s| &placed.sequences[*s as usize]).collect();
-                self.domain(domain.start, &sequences, early).map_err(|f| Failure {
-                    message: format!("step {index}, wave {wave}, dp ranks {}..{}: {f}", domain.start, domain.end),
-                    ..f
-                })
+        let runs: Vec<Arc<DomainRun>> = in_order(tasks.len(), |task| {
+            check_interrupted()?;
+            let (wave, domain) = &tasks[task];
+            let members = &placed.waves[*wave].sequences[domain.start as usize..domain.end as usize];
+            let sequences: Vec<&PackedSequence> = members.iter().map(|s| &placed.sequences[*s as usize]).collect();
+            self.domain(domain.start, &sequences, early).map_err(|f| Failure {
+                message: format!("step {index}, wave {wave}, dp ranks {}..{}: {f}", domain.start, domain.end),
+                ..f
             })
-            .collect::<Result<_, Failure>>()?;
+        })?;
         for ((wave, domain), run) in tasks.into_iter().zip(runs) {
             for (offset, row) in run.rows.iter().enumerate() {
                 let dp_rank = domain.start + offset as u32;

@@ -5,7 +5,7 @@ use skewbench_cpu::{CpuError, Inputs, RunOptions, TOLERANCE, needles, reference}
 use skewbench_exec::InstrKind;
 use skewbench_external::Catalogue;
 use skewbench_plan::check::Limits;
-use skewbench_plan::{Domain, Layout, PackedSequence, Pass, PlaceContext, Step};
+use skewbench_plan::{Domain, Layout, PackedSequence, Pass, PlaceContext, Step, SystemError};
 use skewbench_sim::{Machine, PassTimes, Runs, simulate};
 
 use super::output;
@@ -13,6 +13,7 @@ use crate::cells::{Clock, Prepared, Resources, domains, prepare, step_seed};
 use crate::cli::{Format, PlanArgs, PlanFormat};
 use crate::experiment::WorkloadFile;
 use crate::failure::{Exit, Failure};
+use crate::scheduler::{check_interrupted, watch_interruptions};
 use crate::trace::{TraceOptions, of_times, of_traces, write_trace};
 
 /// Shows the plan of one wave: by rank, whole, or as a trace of its simulation.
@@ -20,6 +21,7 @@ use crate::trace::{TraceOptions, of_times, of_traces, write_trace};
 /// # Errors
 /// Unknown names, layouts that cannot be run, plans that the checker refuses.
 pub fn run(args: &PlanArgs) -> Result<(), Failure> {
+    watch_interruptions();
     let mut resources = Resources::default();
     let layout = layout(&args.layout)?;
     let options = options(&args.options)?;
@@ -42,6 +44,7 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
     let mut placer = placement.placer();
     let mut placed = None;
     for index in first..=args.step {
+        check_interrupted()?;
         let chunk = source.chunk(index / per_chunk);
         let step: &Step = &chunk[(index % per_chunk) as usize];
         let context = PlaceContext {
@@ -51,7 +54,7 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
             shape: model.shape(layout.tp),
             cost: &*pricing,
         };
-        placed = Some(placer.place(step, &context).map_err(Failure::config)?);
+        placed = Some(placer.place(step, &context).map_err(stopped)?);
     }
     drop(placer);
     let placed = placed.ok_or_else(|| Failure::internal("no step was placed"))?;
@@ -75,7 +78,9 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
         cost: &*pricing,
         time_factors: &[],
     };
-    let made = prepare(&system, &domain, true, &Limits::default(), &Clock::default())?;
+    let made = prepare(&system, &domain, true, &Limits::default(), &Clock::default());
+    check_interrupted()?;
+    let made = made?;
     drop(system);
     end_programs(resources.catalogue())?;
     let executed = args.executed.then(|| execute(&made, args.seed)).transpose()?;
@@ -151,6 +156,11 @@ fn not_executed(error: CpuError) -> Failure {
     }
 }
 
+/// A program that was stopped by an interruption has not failed.
+fn stopped(error: SystemError) -> Failure {
+    check_interrupted().err().unwrap_or_else(|| Failure::config(error))
+}
+
 /// Shows what external programs wrote to standard error, and what they did wrong at their end.
 fn end_programs(catalogue: &Catalogue) -> Result<(), Failure> {
     let ledger = catalogue.take_ledger();
@@ -162,8 +172,13 @@ fn end_programs(catalogue: &Catalogue) -> Result<(), Failure> {
 
 fn layout(text: &str) -> Result<Layout, Failure> {
     let mut layout = Layout::dp_cp(1, 1);
+    let mut given: Vec<&str> = Vec::new();
     for part in text.split(',') {
         let (key, value) = part.split_once('=').unwrap_or((part, ""));
+        if given.contains(&key.trim()) {
+            return Err(Failure::usage(format!("--layout {text}: {} is given twice", key.trim())));
+        }
+        given.push(key.trim());
         let number = value.trim().parse::<u32>().map_err(|_| {
             Failure::usage(format!("--layout {text}: {part:?} is not key=number; for example dp=2,cp=4"))
         })?;

@@ -13,7 +13,7 @@ use crate::cells::Resources;
 use crate::cli::{Format, Interpreter, VerifyArgs};
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
-use crate::scheduler::check_interrupted;
+use crate::scheduler::{check_interrupted, watch_interruptions};
 
 /// Systems that are built in, and programs.
 struct Programs<'a>(&'a Catalogue);
@@ -57,14 +57,15 @@ struct Tally {
 /// # Errors
 /// Unknown systems; a system that fails.
 pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
-    let names: Vec<String> = if args.systems.is_empty() {
+    watch_interruptions();
+    let asked: Vec<String> = if args.systems.is_empty() {
         registry::SYSTEMS.iter().map(|s| s.name.to_owned()).collect()
     } else {
         args.systems.clone()
     };
     let resources = Resources::default();
     let catalogue = Programs(resources.catalogue());
-    let names = names.iter().map(|name| catalogue.0.admit(name)).collect::<Result<Vec<_>, _>>()?;
+    let names = asked.iter().map(|name| catalogue.0.admit(name)).collect::<Result<Vec<_>, _>>()?;
     let seeds: Vec<u64> = match args.case {
         Some(case) => vec![case],
         None => (0..u64::from(args.cases)).map(|i| args.seed.wrapping_mul(1_000_003).wrapping_add(i)).collect(),
@@ -80,8 +81,8 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
     let rows: Vec<Map<String, Value>> = tallies.iter().map(|(name, tally)| tally.row(name, args.format)).collect();
     output::records(&rows, args.format)?;
     let failed: Vec<&str> = tallies.iter().filter(|(_, tally)| tally.failed()).map(|(name, _)| name.as_str()).collect();
-    for (name, tally) in &tallies {
-        tally.explain(name);
+    for ((name, tally), asked) in tallies.iter().zip(&asked) {
+        tally.explain(name, asked);
     }
     if failed.is_empty() {
         return Ok(());
@@ -110,6 +111,8 @@ fn tally(systems: &Programs<'_>, name: &str, seeds: &[u64], backends: &[Backend]
             Ok((backend, verify_number(systems, name, seed, backend).map_err(Failure::config)?))
         })
         .collect::<Result<_, Failure>>()?;
+    // A program that was stopped by an interruption has not failed.
+    check_interrupted()?;
     let mut tally = Tally::default();
     for (backend, outcome) in outcomes {
         // Every case runs on all backends and counts once.
@@ -139,7 +142,10 @@ impl Tally {
                 self.refusal.get_or_insert_with(|| (case.seed, why.to_string()));
             }
             Ending::Wrong(finding) if self.wrong.is_none() => {
-                let (smallest, finding) = smallest_wrong(systems, name, &case, finding, backend);
+                // A program that hangs would take its time limit for every smaller case.
+                let broke_down = matches!(finding, Finding::Failed { .. });
+                let (smallest, finding) =
+                    if broke_down { (case, finding) } else { smallest_wrong(systems, name, &case, finding, backend) };
                 self.wrong = Some((smallest, backend, finding));
             }
             Ending::Wrong(_) => {}
@@ -178,15 +184,16 @@ impl Tally {
         row
     }
 
-    fn explain(&self, name: &str) {
+    /// Says what is wrong, and how a system that was asked for as `asked` is run again.
+    fn explain(&self, name: &str, asked: &str) {
         if let Some((case, backend, finding)) = &self.wrong {
             eprintln!("{name}: {finding}");
             eprintln!("  smallest case found, on the {} backend: {}", backend.name(), json!(case));
-            eprintln!("  again: skewbench verify --system {name} --case {} --backend {}", case.seed, backend.name());
+            eprintln!("  again: skewbench verify --system {asked} --case {} --backend {}", case.seed, backend.name());
         }
         if let Some((number, why)) = &self.refusal {
             eprintln!("{name}: refuses a case with its default options: {why}");
-            eprintln!("  again: skewbench verify --system {name} --case {number}");
+            eprintln!("  again: skewbench verify --system {asked} --case {number}");
         }
     }
 }
