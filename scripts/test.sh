@@ -72,7 +72,14 @@ check "format of the fuzz targets" cargo fmt --manifest-path fuzz/Cargo.toml --c
 check "clippy" cargo clippy --workspace --all-targets --release --locked -- -D warnings || true
 check "documentation" documentation || true
 check "tests" rust_tests || true
-command -v python3 >/dev/null || skip "Python example of a system" "python3 is not installed"
+check "every system verified" cargo run --release --locked --quiet -- verify || true
+if command -v python3 >/dev/null; then
+    check "Python example of a system" cargo run --release --locked --quiet -- verify --system greedy-blocks --cases 8 || true
+    check "Python example in a figure" cargo run --release --locked --quiet -- reproduce --quick --figure fig13 \
+        --system greedy-blocks --system libra --out "$work/example" || true
+else
+    skip "Python example of a system" "python3 is not installed"
+fi
 
 run=$work/quick
 if check "reproduce --quick" cargo run --release --locked --quiet -- reproduce --quick --out "$run"; then
