@@ -10,7 +10,7 @@
 //! are carried in f32: this backend asks whether a program computes the right thing, and rounding to bf16 would hide
 //! faults of up to one part in 256. So casts copy, and [`TOLERANCE`] can be tight.
 //!
-//! [`reference`] is written from the definition of attention alone and shares no code with the interpreter.
+//! [`mod@reference`] is written from the definition of attention alone and shares no code with the interpreter.
 
 mod compare;
 mod error;

@@ -27,7 +27,7 @@
 //! Tiles: a launch takes all tiles of one mask of a step. `ring-zigzag` has about 2 R squared tiles a document, because the
 //! kernel's rows must be neighbours in the packed sequence, and a rank's two chunks of a document are not.
 //!
-//! [`Grid`] generalises the ring: head shards (Ulysses groups) x ring positions, the ring in windows.
+//! `Grid` generalises the ring: head shards (Ulysses groups) x ring positions, the ring in windows.
 
 mod bound;
 mod build;
