@@ -2,6 +2,7 @@
 //! what the ranks of a wave compute and send, and the registry names pairs of them.
 
 pub mod balance;
+mod call_time;
 mod options;
 pub mod placements;
 pub mod planners;

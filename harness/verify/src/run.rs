@@ -103,11 +103,7 @@ fn places(placed: &[PlacedStep], scope: Scope, dp: u32, seed: u64) -> Vec<(Place
     let mut all = Vec::new();
     for (turn, (number, wave)) in order.into_iter().enumerate() {
         let step = &placed[number];
-        let mut domains: Vec<std::ops::Range<u32>> = match scope {
-            Scope::Sequence => (0..dp).map(|r| r..r + 1).collect(),
-            Scope::Pool => step.pools.clone(),
-            Scope::Wave => std::iter::once(0..dp).collect(),
-        };
+        let mut domains = step.domains(scope, dp);
         let count = domains.len().max(1) as u64;
         domains.rotate_left((seed.wrapping_add(turn as u64) % count) as usize);
         let place = |range: std::ops::Range<u32>| Place { step: number, wave, first: range.start, end: range.end };

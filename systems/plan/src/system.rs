@@ -50,6 +50,17 @@ pub struct PlacedStep {
     pub delayed_tokens: u64,
 }
 
+impl PlacedStep {
+    /// Data-parallel ranks of each domain of a wave: the ranks of `dp` that plan together.
+    pub fn domains(&self, scope: Scope, dp: u32) -> Vec<Range<u32>> {
+        match scope {
+            Scope::Sequence => (0..dp).map(|rank| rank..rank + 1).collect(),
+            Scope::Pool => self.pools.clone(),
+            Scope::Wave => std::iter::once(0..dp).collect(),
+        }
+    }
+}
+
 /// A document that runs in a later step than the one it was delivered in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LateDocument {

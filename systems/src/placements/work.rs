@@ -1,6 +1,7 @@
 use serde::{Deserialize, Serialize};
-use skewbench_plan::{AttentionShape, Cost, LaunchShape, Mask, PackedSequence, Pass, Step, TileShape};
+use skewbench_plan::{AttentionShape, Cost, PackedSequence, Step, TileShape};
 
+use crate::call_time::causal_call_ps;
 use crate::{Accepts, DefaultValue, OptionSpec};
 
 /// What a placement counts as the work of a packed sequence.
@@ -46,16 +47,7 @@ impl Measure {
         let mut time = |sequence: &PackedSequence| {
             tiles.clear();
             tiles.extend(sequence.documents().iter().map(|&len| TileShape { q: len, k: len }));
-            let launch = |pass| LaunchShape {
-                pass,
-                mask: Mask::Causal,
-                q_heads: u32::from(shape.q_heads),
-                kv_heads: u32::from(shape.kv_heads),
-                head_dim: shape.head_dim,
-                tiles: &tiles,
-            };
-            let [forward, backward] = [Pass::Forward, Pass::Backward].map(|pass| cost.launch_ps(&launch(pass)));
-            forward.saturating_add(backward)
+            causal_call_ps(&tiles, shape, cost)
         };
         sequences.iter().map(&mut time).collect()
     }

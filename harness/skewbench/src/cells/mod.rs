@@ -14,7 +14,7 @@ mod waves;
 pub use balance::{BALANCE_TABLE, WINDOWS_TABLE};
 pub use clock::Clock;
 pub use kernels::KERNELS_TABLE;
-pub use prepare::{Prepared, domains, prepare};
+pub use prepare::{Prepared, prepare};
 pub use resources::{Resources, workload_failure};
 pub use samples::{RANKS_TABLE, STEPS_TABLE, WAVES_TABLE, WaveRows};
 pub use spec::{BalanceCell, CellSpec, KernelsCell, MachineKey, WavesCell, WorkloadKey};

@@ -1,19 +1,10 @@
 use skewbench_exec::lower;
 use skewbench_plan::check::{Limits, check_facts, locate};
-use skewbench_plan::{Domain, Facts, Layout, PlacedStep, Plan, PlanError, Scope};
+use skewbench_plan::{Domain, Facts, Layout, Plan, PlanError};
 use skewbench_systems::registry::System;
 
 use super::clock::{Clock, Phase};
 use crate::failure::Failure;
-
-/// Data-parallel ranks of each domain of a wave: the ranks that plan together.
-pub fn domains(scope: Scope, placed: &PlacedStep, dp: u32) -> Vec<std::ops::Range<u32>> {
-    match scope {
-        Scope::Sequence => (0..dp).map(|r| r..r + 1).collect(),
-        Scope::Pool => placed.pools.clone(),
-        Scope::Wave => std::iter::once(0..dp).collect(),
-    }
-}
 
 /// Nodes of the ranks of a domain that starts at data-parallel rank `first`, counted from its first node.
 pub(super) fn nodes(layout: &Layout, first: u32, sequences: u32) -> Vec<u32> {

@@ -9,7 +9,7 @@ use skewbench_systems::registry::{self, System};
 
 use super::clock::{Clock, Phase};
 use super::in_order::in_order;
-use super::prepare::{Prepared, domains, nodes, prepare};
+use super::prepare::{Prepared, nodes, prepare};
 use super::samples::{RankRow, StepRow, WaveRow, rank_table, step_table};
 use super::steps::step_seed;
 use super::{Computed, RANKS_TABLE, Resources, STEPS_TABLE, WAVES_TABLE, WaveRows, WavesCell};
@@ -189,7 +189,7 @@ impl<'a> Bench<'a> {
         // Steps that depend on others are only comparable as a whole.
         let early = index < BAND_STEPS || self.system.placement().stateful();
         let dp = self.cell.layout.dp;
-        let domains = domains(self.system.planner().scope(), placed, dp);
+        let domains = placed.domains(self.system.planner().scope(), dp);
         let tasks: Vec<(usize, &std::ops::Range<u32>)> =
             (0..placed.waves.len()).flat_map(|wave| domains.iter().map(move |domain| (wave, domain))).collect();
         let runs: Vec<Arc<DomainRun>> = in_order(tasks.len(), |task| {

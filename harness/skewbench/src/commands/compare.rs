@@ -89,8 +89,7 @@ impl Place {
     }
 
     fn against(&self, baseline: &Self) -> Result<Vec<(&'static str, Comparison)>, Failure> {
-        let n = self.view.steps.len().min(baseline.view.steps.len());
-        let settled = self.view.warm_up().max(baseline.view.warm_up()).min(n)..n;
+        let settled = self.view.settled_in_both(&baseline.view);
         let latency =
             |p: &Self| p.view.steps[settled.clone()].iter().map(|s| s.straggler_mean_ps()).collect::<Vec<_>>();
         let block = self.view.block().max(baseline.view.block());

@@ -9,7 +9,7 @@ use skewbench_plan::{Domain, Layout, PackedSequence, Pass, PlaceContext, Step, S
 use skewbench_sim::{Machine, PassTimes, Runs, simulate};
 
 use super::output;
-use crate::cells::{Clock, Prepared, Resources, domains, prepare, step_seed};
+use crate::cells::{Clock, Prepared, Resources, prepare, step_seed};
 use crate::cli::{Format, PlanArgs, PlanFormat};
 use crate::experiment::WorkloadFile;
 use crate::failure::{Exit, Failure};
@@ -61,7 +61,7 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
     let wave = placed.waves.get(args.wave).ok_or_else(|| {
         Failure::usage(format!("--wave {}: the step has waves 0 to {}", args.wave, placed.waves.len() - 1))
     })?;
-    let domains = domains(system.planner().scope(), &placed, layout.dp);
+    let domains = placed.domains(system.planner().scope(), layout.dp);
     let range = domains.get(args.pool).cloned().ok_or_else(|| {
         Failure::usage(format!("--pool {}: the wave has domains 0 to {}", args.pool, domains.len() - 1))
     })?;

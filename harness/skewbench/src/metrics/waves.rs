@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use skewbench_store::{StoreError, Table};
 
 /// Latencies of one wave in picoseconds; each is that of its slowest worker.
@@ -191,6 +193,12 @@ impl WavesView {
     /// Steps after the warm-up.
     pub fn settled(&self) -> &[StepView] {
         &self.steps[self.warm_up()..]
+    }
+
+    /// Steps that both views have and that come after the warm-up of either.
+    pub fn settled_in_both(&self, other: &Self) -> Range<usize> {
+        let common = self.steps.len().min(other.steps.len());
+        self.warm_up().max(other.warm_up()).min(common)..common
     }
 
     /// One value a step, the warm-up left out.

@@ -12,8 +12,11 @@ pub(super) fn claims(experiments: &[(Loaded, Vec<Value>)]) -> Vec<String> {
     [groupings(&all), packing(&all), global_pool(&all)].into_iter().flatten().collect()
 }
 
-fn value(v: &Value) -> Option<f64> {
-    Some(v.estimated.as_ref().ok()?.value)
+/// The first value of a metric, dataset and system at which a condition holds.
+fn find(values: &[&Value], of: (Metric, &str, &str), at: impl Fn(&Value) -> bool) -> Option<f64> {
+    let (metric, dataset, system) = of;
+    let mut found = values.iter().filter(|v| v.metric == metric && v.dataset == dataset && v.system == system);
+    found.find(|v| at(v)).and_then(|v| Some(v.estimated.as_ref().ok()?.value))
 }
 
 fn word(holds: bool) -> &'static str {
@@ -33,8 +36,7 @@ fn datasets<'a>(values: &[&'a Value], metric: Metric) -> Vec<&'a str> {
 /// "VRSP beats zigzag and zigzag-with-swap."
 fn groupings(values: &[&Value]) -> Option<String> {
     let of = |grouping: &str, dataset: &str, p: f64| {
-        let mut found = values.iter().filter(|v| v.metric == Metric::RMinus1 && v.dataset == dataset);
-        found.find(|v| v.system == grouping && v.number("p") == Some(p)).and_then(|v| value(v))
+        find(values, (Metric::RMinus1, dataset, grouping), |v| v.number("p") == Some(p))
     };
     let (mut compared, mut lost) = (0, Vec::new());
     for dataset in datasets(values, Metric::RMinus1) {
@@ -61,10 +63,7 @@ fn groupings(values: &[&Value]) -> Option<String> {
 
 /// "Packing alone cannot cut the worst step."
 fn packing(values: &[&Value]) -> Option<String> {
-    let of = |system: &str, dataset: &str| {
-        let mut found = values.iter().filter(|v| v.metric == Metric::SpeedupMax && v.dataset == dataset);
-        found.find(|v| v.system == system).and_then(|v| value(v))
-    };
+    let of = |system: &str, dataset: &str| find(values, (Metric::SpeedupMax, dataset, system), |_| true);
     let mut holds = true;
     let mut parts = Vec::new();
     for dataset in datasets(values, Metric::SpeedupMax) {
@@ -91,15 +90,13 @@ fn packing(values: &[&Value]) -> Option<String> {
 
 /// "A global pool pays in communication."
 fn global_pool(values: &[&Value]) -> Option<String> {
-    let of = |metric: Metric, system: &str, dataset: &str, key: &str, word: &str| {
-        let mut found = values.iter().filter(|v| v.metric == metric && v.dataset == dataset && v.system == system);
-        found.find(|v| v.text(key) == Some(word)).and_then(|v| value(v))
-    };
     let mut holds = true;
     let mut parts = Vec::new();
     for dataset in datasets(values, Metric::SentBytes) {
-        let sent = |system| of(Metric::SentBytes, system, dataset, "link", "between_nodes");
-        let latency = |system| of(Metric::StragglerMean, system, dataset, "pass", "both");
+        let sent =
+            |system| find(values, (Metric::SentBytes, dataset, system), |v| v.text("link") == Some("between_nodes"));
+        let latency =
+            |system| find(values, (Metric::StragglerMean, dataset, system), |v| v.text("pass") == Some("both"));
         let (Some(global), Some(pools)) = (sent("distca-pool"), sent("libra-tap")) else { continue };
         holds &= global > pools;
         let slower = latency("distca-pool").zip(latency("libra-tap")).map_or_else(String::new, |(global, pools)| {

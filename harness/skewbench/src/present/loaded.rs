@@ -80,10 +80,7 @@ impl Loaded {
     pub(super) fn waves(&self, at: &At) -> Result<(&WavesCell, &WavesView), String> {
         let cell = self.expanded.cell_at(at).ok_or("the cell was not planned")?;
         let CellSpec::Waves(spec) = cell else { return Err("the cell has no waves".into()) };
-        match self.views.get(Expanded::id(cell).as_str()) {
-            Some(view) => Ok((spec, view)),
-            None => self.table(WAVES_TABLE, cell).and_then(|_| Err("the cell has no samples".into())),
-        }
+        Ok((spec, self.cell_view(cell)?))
     }
 
     /// Samples of a cell of waves, or why there are none.

@@ -199,7 +199,7 @@ fn ratio_to(loaded: &Loaded, ours: &WavesView, base: &WavesView, metric: Metric)
     let n = common_steps(ours, base)?;
     let draws = draws(loaded, [ours, base]);
     let estimated = if metric == Metric::SpeedupMax {
-        let settled = ours.warm_up().max(base.warm_up()).min(n)..n;
+        let settled = ours.settled_in_both(base);
         let slowest =
             |v: &WavesView| v.steps[settled.clone()].iter().map(StepView::straggler_max_ps).collect::<Vec<_>>();
         estimate_ratio(&slowest(base), &slowest(ours), draws, metric.name())

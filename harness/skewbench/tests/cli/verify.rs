@@ -49,19 +49,28 @@ fn unknown_systems_are_usage_errors() {
     assert!(failed(lab.run("verify --case 5 --seed 1"), 2).contains("--seed"));
 }
 
+/// A lab with a program `name` that answers every request with its number and `answer`, which follows it in the JSON object.
+#[cfg(unix)]
+fn lab_with(name: &str, answer: &str) -> Lab {
+    let lab = Lab::new();
+    std::fs::create_dir(lab.path("external")).unwrap();
+    let hello =
+        format!(r#"{{"type":"hello","protocol":1,"name":"{name}","version":"1","plans":true,"scope":"sequence"}}"#);
+    let script = format!(
+        "read -r line\nprintf '%s\\n' '{hello}'\nwhile read -r line; do\nid=${{line#*\\\"id\\\":}}; id=${{id%%,*}}\n\
+         printf '{{\"id\":%s,%s}}\\n' \"$id\" '{answer}'\ndone\n"
+    );
+    lab.write(&format!("external/{name}.sh"), script);
+    let manifest = format!("name = \"{name}\"\ncommand = [\"sh\", \"{name}.sh\"]\nsummary = \"of a test\"\n");
+    lab.write(&format!("external/{name}.toml"), manifest);
+    lab
+}
+
 #[cfg(unix)]
 #[test]
 fn a_wrong_program_fails_with_the_smallest_case_found() {
-    let lab = Lab::new();
-    std::fs::create_dir(lab.path("external")).unwrap();
     // Assigns nobody: rows are left out.
-    let hello = r#"{"type":"hello","protocol":1,"name":"lazy","version":"1","plans":true,"scope":"sequence"}"#;
-    let script = format!(
-        "read -r line\nprintf '%s\\n' '{hello}'\nwhile read -r line; do\nid=${{line#*\\\"id\\\":}}; id=${{id%%,*}}\n\
-         printf '{{\"id\":%s,\"assignment\":{{\"blocks\":[]}}}}\\n' \"$id\"\ndone\n"
-    );
-    lab.write("external/lazy.sh", script);
-    lab.write("external/lazy.toml", "name = \"lazy\"\ncommand = [\"sh\", \"lazy.sh\"]\nsummary = \"does nothing\"\n");
+    let lab = lab_with("lazy", r#""assignment":{"blocks":[]}"#);
     let done = lab.run("verify --system lazy --cases 2");
     assert!(done.stdout.contains("failed"), "{}", done.stdout);
     let message = failed(done, 12);
@@ -75,15 +84,7 @@ fn a_wrong_program_fails_with_the_smallest_case_found() {
 #[cfg(unix)]
 #[test]
 fn a_program_that_refuses_its_defaults_fails_with_its_reason() {
-    let lab = Lab::new();
-    std::fs::create_dir(lab.path("external")).unwrap();
-    let hello = r#"{"type":"hello","protocol":1,"name":"shy","version":"1","plans":true,"scope":"sequence"}"#;
-    let script = format!(
-        "read -r line\nprintf '%s\\n' '{hello}'\nwhile read -r line; do\nid=${{line#*\\\"id\\\":}}; id=${{id%%,*}}\n\
-         printf '{{\"id\":%s,\"error\":\"not today\"}}\\n' \"$id\"\ndone\n"
-    );
-    lab.write("external/shy.sh", script);
-    lab.write("external/shy.toml", "name = \"shy\"\ncommand = [\"sh\", \"shy.sh\"]\nsummary = \"refuses\"\n");
+    let lab = lab_with("shy", r#""error":"not today""#);
     let done = lab.run("verify --system shy --cases 2 --format json");
     assert!(done.stdout.contains("\"refused\": 2") && done.stdout.contains("\"failed\""), "{}", done.stdout);
     let message = failed(done, 12);

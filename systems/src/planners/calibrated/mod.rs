@@ -38,8 +38,7 @@ mod share;
 mod transfers;
 
 use skewbench_plan::{
-    Accounting, AttentionShape, Domain, Dtype, HeadRange, Pass, Plan, Planner, Rows, Scope, Shard, SystemError, Tensor,
-    TensorSet,
+    Accounting, AttentionShape, Domain, Dtype, HeadRange, Pass, Plan, Planner, Scope, SystemError, Tensor, TensorSet,
 };
 
 pub use options::{Balance, CalibratedOptions};
@@ -121,12 +120,7 @@ impl Planner for Calibrated {
         let forward = scheduling.pass(Pass::Forward, &made.drafts[0], &made.transfers);
         let backward = scheduling.pass(Pass::Backward, &made.drafts[1], &made.transfers);
 
-        let mut entry = Vec::with_capacity(ranks as usize);
-        for (seq, sequence) in (0u32..).zip(&grid.sequences) {
-            let shards = sequence.shards.windows(2).map(|shard| Rows::range(shard[0], shard[1]));
-            let shards = (seq * cp..).zip(shards).map(|(rank, rows)| Shard { rank, seq, rows });
-            entry.extend(shards.filter(|shard| !shard.rows.is_empty()));
-        }
+        let entry = grid.homes();
         let idle_ranks = made.drafts[0].iter().filter(|drafts| drafts.is_empty()).count() as u32;
         Ok(Plan {
             planner: self.name().to_owned(),

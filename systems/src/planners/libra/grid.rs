@@ -1,4 +1,4 @@
-use skewbench_plan::{PackedSequence, Plan, row_pairs};
+use skewbench_plan::{PackedSequence, Plan, Rows, Shard, row_pairs};
 
 /// A document that several blocks read, as one of them sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,6 +152,17 @@ impl Grid {
             }
         }
         Self { cp, sequences, blocks, shared_documents: shared_documents as usize }
+    }
+
+    /// Contiguous shards of every sequence over its own ranks: where rows are at the start and results at the end.
+    pub fn homes(&self) -> Vec<Shard> {
+        let mut homes = Vec::with_capacity(self.sequences.len() * self.cp as usize);
+        for (seq, sequence) in (0u32..).zip(&self.sequences) {
+            let rows = sequence.shards.windows(2).map(|shard| Rows::range(shard[0], shard[1]));
+            let shards = (seq * self.cp..).zip(rows).map(|(rank, rows)| Shard { rank, seq, rows });
+            homes.extend(shards.filter(|shard| !shard.rows.is_empty()));
+        }
+        homes
     }
 
     /// Rows of the block's sequence that `worker` holds from the start; none for workers of other sequences.

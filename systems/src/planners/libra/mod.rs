@@ -42,9 +42,7 @@ pub(super) mod routes;
 #[cfg(test)]
 mod tests;
 
-use skewbench_plan::{
-    Accounting, AttentionShape, Domain, PackedSequence, Plan, Planner, Rows, Scope, Shard, SystemError,
-};
+use skewbench_plan::{Accounting, AttentionShape, Domain, PackedSequence, Plan, Planner, Scope, SystemError};
 
 pub use assigned::{TileAssignment, plan_assignment};
 pub use options::LibraOptions;
@@ -85,6 +83,15 @@ impl Libra {
     pub fn global(options: LibraOptions) -> Result<Self, SystemError> {
         Ok(Self { reach: Reach::Wave, ..Self::new(options)? })
     }
+
+    /// The blocks and head shards of a checked domain, and its head pieces.
+    fn tiles(&self, domain: &Domain<'_>) -> Result<(Grid, HeadCut), SystemError> {
+        let longest = domain.sequences.iter().map(|s| s.tokens()).max().unwrap_or(0);
+        let block = self.options.block_tokens(longest);
+        let cut = HeadCut::new(domain.shape, self.options.head_shards, self.options.pieces);
+        check_tiles(domain.sequences, block, cut.shards.len() as u64)?;
+        Ok((Grid::new(domain.sequences, domain.cp, block), cut))
+    }
 }
 
 impl Planner for Libra {
@@ -104,25 +111,16 @@ impl Planner for Libra {
 
     fn plan(&self, domain: &Domain<'_>) -> Result<Plan, SystemError> {
         let ranks = check_domain(domain)?;
-        let Domain { sequences, cp, shape, .. } = *domain;
-        let longest = sequences.iter().map(|s| s.tokens()).max().unwrap_or(0);
-        let block = self.options.block_tokens(longest);
-        let cut = HeadCut::new(shape, self.options.head_shards, self.options.pieces);
-        check_tiles(sequences, block, cut.shards.len() as u64)?;
-        let grid = Grid::new(sequences, cp, block);
-        let bytes = RowBytes::new(shape, self.options.resend);
+        let (grid, cut) = self.tiles(domain)?;
+        let bytes = RowBytes::new(domain.shape, self.options.resend);
         let assignment = place::place(&grid, &cut, bytes, self.options.tau, ranks)?;
-        Ok(assemble(self.name(), shape, grid, &cut, &assignment, self.options.resend))
+        Ok(assemble(self.name(), domain.shape, grid, &cut, &assignment, self.options.resend))
     }
 
     /// The greedy placer's guarantee: the target (1 + tau) x mean, or a worker that was below the mean and took one tile.
     fn load_bound(&self, domain: &Domain<'_>) -> Result<u64, SystemError> {
         let ranks = check_domain(domain)?;
-        let longest = domain.sequences.iter().map(|s| s.tokens()).max().unwrap_or(0);
-        let block = self.options.block_tokens(longest);
-        let cut = HeadCut::new(domain.shape, self.options.head_shards, 1);
-        check_tiles(domain.sequences, block, cut.shards.len() as u64)?;
-        let grid = Grid::new(domain.sequences, domain.cp, block);
+        let (grid, cut) = self.tiles(domain)?;
         let widest = cut.shards.iter().map(|shard| u64::from(shard.len())).max().unwrap_or(0);
         let largest = grid.blocks.iter().map(|block| block.pairs).max().unwrap_or(0) * widest;
         let total: u64 = domain.sequences.iter().map(|s| s.pairs()).sum::<u64>() * u64::from(domain.shape.q_heads);
@@ -144,12 +142,7 @@ fn assemble(
     let ranks = assignment.loads.len() as u32;
     let routes = Routes::new(&grid, cut, &assignment.worker, ranks);
     let (forward, backward) = pipeline::passes(cut, &routes, ranks, resend);
-    let mut entry = Vec::with_capacity(ranks as usize);
-    for (seq, sequence) in (0u32..).zip(&grid.sequences) {
-        let shards = sequence.shards.windows(2).map(|shard| Rows::range(shard[0], shard[1]));
-        let shards = (seq * grid.cp..).zip(shards).map(|(rank, rows)| Shard { rank, seq, rows });
-        entry.extend(shards.filter(|shard| !shard.rows.is_empty()));
-    }
+    let entry = grid.homes();
     Plan {
         planner: planner.to_owned(),
         shape,

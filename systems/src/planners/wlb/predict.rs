@@ -1,6 +1,7 @@
-use skewbench_plan::{AttentionShape, Cost, LaunchShape, Mask, Pass, TileShape};
+use skewbench_plan::{AttentionShape, Cost, TileShape};
 
 use super::cut::{Cut, Piece};
+use crate::call_time::causal_call_ps;
 
 /// Predicted picoseconds that the rank with the slowest launches spends in them, forward and backward.
 pub(super) fn slowest_rank_ps(cut: &Cut, shape: AttentionShape, cost: &dyn Cost) -> u64 {
@@ -18,13 +19,5 @@ fn launch_ps(pieces: &[Piece], shape: AttentionShape, cost: &dyn Cost) -> u64 {
     }
     let tiles: Vec<TileShape> =
         pieces.iter().map(|piece| TileShape { q: piece.end - piece.start, k: piece.end - piece.document }).collect();
-    let launch = |pass| LaunchShape {
-        pass,
-        mask: Mask::Causal,
-        q_heads: u32::from(shape.q_heads),
-        kv_heads: u32::from(shape.kv_heads),
-        head_dim: shape.head_dim,
-        tiles: &tiles,
-    };
-    cost.launch_ps(&launch(Pass::Forward)).saturating_add(cost.launch_ps(&launch(Pass::Backward)))
+    causal_call_ps(&tiles, shape, cost)
 }
