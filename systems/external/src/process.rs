@@ -83,7 +83,9 @@ impl Process {
                 let mut line = std::mem::replace(&mut self.unread, rest);
                 line.pop();
                 if !unsent.is_empty() || !self.unread.is_empty() {
-                    let unasked = if unsent.is_empty() { &self.unread } else { &line };
+                    // A line that came late, after its request's answer was taken, is no answer itself.
+                    let answers = unsent.is_empty() && serde_json::from_slice::<serde::de::IgnoredAny>(&line).is_ok();
+                    let unasked = if answers { &self.unread } else { &line };
                     return Err(Cause::Extra(excerpt(unasked, EXCERPT)));
                 }
                 return Ok(line);
