@@ -1,0 +1,13 @@
+//! Runs a lowered [`skewbench_exec::Program`] on CUDA cards.
+//!
+//! [`steps`] turns a program into what streams issue, with every address resolved, and needs no card. [`attention`] runs
+//! kernel calls, through cuDNN or through a plain kernel of its own. [`mod@run`] issues steps on cards. [`libraries`] finds
+//! and opens NVIDIA's libraries at run time: the crate builds and links where there are none.
+
+pub mod attention;
+mod error;
+pub mod libraries;
+pub mod run;
+pub mod steps;
+
+pub use error::CudaError;

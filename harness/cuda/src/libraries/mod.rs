@@ -1,0 +1,1 @@
+//! NVIDIA's libraries, opened at run time by their versioned names.
