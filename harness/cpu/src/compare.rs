@@ -71,6 +71,8 @@ pub enum Found {
 pub struct Wrong {
     /// The first tensor that does.
     pub tensor: TensorReport,
+    /// Largest error that was allowed.
+    pub tolerance: f64,
 }
 
 impl Wrong {
@@ -83,7 +85,8 @@ impl Wrong {
         match found {
             Found::Number { value, expected } => {
                 format!(
-                    "{tensor}{place} is {value:.6}, dense attention gives {expected:.6}: error {error:.1e}, above {TOLERANCE:.0e}"
+                    "{tensor}{place} is {value:.6}, dense attention gives {expected:.6}: error {error:.1e}, above {:.0e}",
+                    self.tolerance
                 )
             }
             Found::NotANumber => format!("{tensor}{place} is not a number"),
@@ -99,13 +102,13 @@ impl Report {
         self.tensors.iter().map(|t| t.error).fold(0.0, f64::max)
     }
 
-    /// Whether all tensors are within [`TOLERANCE`].
+    /// Whether all tensors are within a tolerance; [`TOLERANCE`] is that of this crate.
     ///
     /// # Errors
     /// The first tensor that is not.
-    pub fn verdict(&self) -> Result<(), Wrong> {
-        match self.tensors.iter().find(|t| t.error.is_nan() || t.error > TOLERANCE) {
-            Some(tensor) => Err(Wrong { tensor: tensor.clone() }),
+    pub fn within(&self, tolerance: f64) -> Result<(), Wrong> {
+        match self.tensors.iter().find(|t| t.error.is_nan() || t.error > tolerance) {
+            Some(tensor) => Err(Wrong { tensor: tensor.clone(), tolerance }),
             None => Ok(()),
         }
     }
