@@ -12,16 +12,12 @@ fn main() -> io::Result<()> {
     let mut files = Vec::new();
     collect(&experiments, &mut files)?;
     files.sort();
-    let mut list =
-        String::from("/// Id and text of every shipped experiment.\npub const EMBEDDED: &[(&str, &str)] = &[\n");
-    for file in &files {
-        let id = file.strip_prefix(&experiments).unwrap_or(file).with_extension("");
-        let id = id.to_string_lossy().replace('\\', "/");
-        list.push_str(&format!("    ({id:?}, include_str!({:?})),\n", file.canonicalize()?.display().to_string()));
-    }
-    list.push_str("];\n");
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
-    fs::write(out.join("experiments.rs"), list)?;
+    // Studies that cards execute are files of another kind.
+    let (cards, others): (Vec<_>, Vec<_>) =
+        files.into_iter().partition(|file| file.strip_prefix(&experiments).is_ok_and(|below| below.starts_with("cards")));
+    fs::write(out.join("experiments.rs"), embed(&experiments, &others, "experiment")?)?;
+    fs::write(out.join("cards.rs"), embed(&experiments, &cards, "study for cards")?)?;
 
     for path in [".git/HEAD", ".git/index"] {
         let path = root.join(path);
@@ -47,6 +43,17 @@ fn main() -> io::Result<()> {
     let rustc = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())).arg("--version").output()?;
     println!("cargo::rustc-env=SKEWBENCH_RUSTC={}", String::from_utf8_lossy(&rustc.stdout).trim());
     Ok(())
+}
+
+fn embed(root: &Path, files: &[PathBuf], what: &str) -> io::Result<String> {
+    let mut list = format!("/// Id and text of every shipped {what}.\npub const EMBEDDED: &[(&str, &str)] = &[\n");
+    for file in files {
+        let id = file.strip_prefix(root).unwrap_or(file).with_extension("");
+        let id = id.to_string_lossy().replace('\\', "/");
+        list.push_str(&format!("    ({id:?}, include_str!({:?})),\n", file.canonicalize()?.display().to_string()));
+    }
+    list.push_str("];\n");
+    Ok(list)
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {

@@ -3,7 +3,7 @@ use std::sync::{Arc, OnceLock};
 use skewbench_cpu::{Inputs, Report};
 use skewbench_exec::Program;
 use skewbench_plan::{
-    AttentionShape, Domain, FlopsCost, PackedSequence, PlaceContext, PlacedStep, Placement, Planner, Scope, SystemError,
+    Domain, FlopsCost, PackedSequence, PlaceContext, PlacedStep, Placement, Planner, Scope, SystemError,
 };
 use skewbench_sim::{Pricing, Profile};
 
@@ -18,8 +18,8 @@ pub trait Runner: Sync {
     /// Largest error of a right program, as [`TOLERANCE`](crate::TOLERANCE) is for the CPU.
     fn tolerance(&self) -> f64;
 
-    /// The heads that stand for those of a case, where the kernels lack some sizes.
-    fn shape(&self, shape: AttentionShape) -> AttentionShape;
+    /// The case that stands for a drawn one, where kernels lack some sizes or there is no room for so many ranks.
+    fn adapt(&self, case: Case) -> Case;
 
     /// Runs a program and compares what it leaves with dense attention.
     ///
@@ -88,7 +88,7 @@ fn pricing() -> Result<&'static Arc<Pricing>, Finding> {
 /// Runs one case through a system and a backend.
 pub fn verify_case(subject: Subject<'_>, case: &Case, backend: Backend<'_>) -> Ending {
     let case = &match backend {
-        Backend::Runner(runner) => Case { shape: runner.shape(case.shape), ..case.clone() },
+        Backend::Runner(runner) => runner.adapt(case.clone()),
         Backend::Cpu | Backend::Sim => case.clone(),
     };
     match run(subject, case, backend) {
