@@ -1,5 +1,10 @@
 //! Attention kernel calls on a card.
 
+mod cudnn;
+mod memory;
+
+pub use cudnn::{BuiltGraph, CuDnn, CuDnnOptions, HeadScratch, RowScratch, Together};
+
 use std::sync::Arc;
 
 use cudarc::driver::CudaStream;
