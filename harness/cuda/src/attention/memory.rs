@@ -77,7 +77,13 @@ pub(super) fn allocate(stream: &Arc<CudaStream>, bytes: u64) -> Result<Buffer<u8
 /// # Errors
 /// There is too little memory; the copy fails.
 pub(super) fn upload<T: DeviceRepr>(stream: &Arc<CudaStream>, words: &[T]) -> Result<Buffer<T>, CudaError> {
-    stream.clone_htod(words).map(Buffer::new).map_err(|e| out_of_memory(stream.context(), size_of_val(words) as u64, e))
+    let copied = if words.is_empty() {
+        // SAFETY: nothing reads an element of an empty table; the driver refuses to allocate nothing.
+        unsafe { stream.alloc::<T>(1) }
+    } else {
+        stream.clone_htod(words)
+    };
+    copied.map(Buffer::new).map_err(|e| out_of_memory(stream.context(), size_of_val(words) as u64, e))
 }
 
 fn out_of_memory(context: &Arc<CudaContext>, needed: u64, error: DriverError) -> CudaError {

@@ -2,8 +2,12 @@
 
 mod cudnn;
 mod memory;
+mod plain;
+mod timer;
 
 pub use cudnn::{BuiltGraph, CuDnn, CuDnnOptions, HeadScratch, RowScratch, Together};
+pub use plain::Plain;
+pub use timer::{CardTimer, PackedCall, packed};
 
 use std::sync::Arc;
 
