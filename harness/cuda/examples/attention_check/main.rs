@@ -86,8 +86,21 @@ fn all(arguments: &Arguments) -> ExitCode {
         if let Some(out) = &arguments.out {
             command.args(["--out", out]);
         }
+        // cuDNN says why it refuses a graph only in its log, which is off while times are taken.
+        let log = std::env::temp_dir().join(format!("attention_check_{}.log", std::process::id()));
+        if part != "times" {
+            command.env("CUDNN_LOGLEVEL_DBG", "2").env("CUDNN_LOGDEST_DBG", &log);
+        }
         let ended = command.status();
         println!("   {part}: {:.1} s", start.elapsed().as_secs_f64());
+        let reasons = reasons(&std::fs::read_to_string(&log).unwrap_or_default());
+        // There is no log where cuDNN had nothing to say.
+        let _ = std::fs::remove_file(&log);
+        if !ended.as_ref().is_ok_and(std::process::ExitStatus::success) {
+            for reason in reasons {
+                println!("   cuDNN: {reason}");
+            }
+        }
         match ended {
             Ok(status) if status.success() => {}
             Ok(status) => failed.push(format!("{part} ({status})")),
@@ -100,4 +113,16 @@ fn all(arguments: &Arguments) -> ExitCode {
     }
     println!("FAILED PARTS: {}", failed.join(", "));
     ExitCode::FAILURE
+}
+
+/// The first different lines of cuDNN's log that give a reason.
+fn reasons(log: &str) -> Vec<String> {
+    let mut reasons = Vec::new();
+    for line in log.lines().map(str::trim).filter(|l| l.contains("Reason") || l.contains("rror")) {
+        let line: String = line.chars().take(300).collect();
+        if !reasons.contains(&line) && reasons.len() < 8 {
+            reasons.push(line);
+        }
+    }
+    reasons
 }

@@ -247,10 +247,20 @@ impl Card {
     }
 }
 
+/// The graphs that were built in one line a pass: how many, how long, by which engines.
 fn print_built(kernels: &CuDnn) {
-    for graph in kernels.built() {
-        let engine = graph.engine.map_or("?".to_owned(), |e| e.to_string());
-        println!("     built {}: {:.3} s, engine {engine}, workspace {}", graph.key, graph.seconds, graph.workspace);
+    for pass in ["Forward", "Backward"] {
+        let graphs: Vec<_> = kernels.built().iter().filter(|g| g.key.starts_with(pass)).collect();
+        let Some(slowest) = graphs.iter().max_by(|a, b| a.seconds.total_cmp(&b.seconds)) else { continue };
+        let engines: std::collections::BTreeSet<_> = graphs.iter().filter_map(|g| g.engine).collect();
+        let seconds: f64 = graphs.iter().map(|g| g.seconds).sum();
+        let workspace = graphs.iter().map(|g| g.workspace).max().unwrap_or_default();
+        println!(
+            "     {} {pass} graphs in {seconds:.2} s, engines {engines:?}, workspace to {workspace}; slowest {:.2} s: {}",
+            graphs.len(),
+            slowest.seconds,
+            slowest.key
+        );
     }
 }
 

@@ -12,6 +12,9 @@ use crate::CudaError;
 
 const REMEDY: &str = "pip install nvidia-cudnn-cu13 and put its lib folder on LD_LIBRARY_PATH, or use --backend sim";
 
+/// Before 9.10, cuDNN's backward wants the padding of slots hidden twice, in a graph that we do not build.
+const OLDEST: usize = 91_000;
+
 table! {
     /// What we call of cuDNN: its backend API. Statuses are plain integers, 0 is success: a later library may return one
     /// that no Rust enumeration has.
@@ -89,13 +92,21 @@ impl CuDnnTable {
 /// cuDNN, opened at the first call.
 ///
 /// # Errors
-/// `libcudnn.so.9` is absent or lacks a function.
+/// `libcudnn.so.9` is absent, older than 9.10, or lacks a function.
 pub fn cudnn() -> Result<&'static CuDnnTable, CudaError> {
     static OPENED: OnceLock<Result<CuDnnTable, CudaError>> = OnceLock::new();
     OPENED
         .get_or_init(|| {
             let (library, file) = open(&["libcudnn.so.9"], REMEDY)?;
-            CuDnnTable::bind(library, file)
+            let table = CuDnnTable::bind(library, file)?;
+            match table.version() {
+                version if version < OLDEST => Err(CudaError::Library {
+                    library: "libcudnn.so.9",
+                    why: format!("is version {version} ({}) and {OLDEST} or later is needed", table.file.display()),
+                    remedy: REMEDY,
+                }),
+                _ => Ok(table),
+            }
         })
         .as_ref()
         .map_err(Clone::clone)

@@ -199,7 +199,7 @@ impl Attention for Plain {
 
 #[cfg(test)]
 mod tests {
-    use super::SOURCE;
+    use super::*;
 
     #[test]
     fn the_source_has_all_kernels() {
@@ -208,6 +208,19 @@ mod tests {
                 SOURCE.contains(&format!("extern \"C\" __global__ void __launch_bounds__(256) {name}(const Call")),
                 "{name}"
             );
+        }
+    }
+
+    #[test]
+    fn the_source_compiles() {
+        if let Err(error) = crate::libraries::nvrtc() {
+            println!("skipped: {error}");
+            return;
+        }
+        for (head_dim, capability) in [(33, (9, 0)), (128, (8, 0)), (256, (9, 0))] {
+            let options = [format!("-DD={head_dim}"), format!("-DTILE={}", tile(head_dim))];
+            let binary = compile(0, "plain.cu", SOURCE, capability, &options).expect("it compiles");
+            assert!(binary.starts_with(b"\x7fELF"), "{head_dim}");
         }
     }
 }

@@ -180,3 +180,33 @@ fn grid(elements: u64) -> LaunchConfig {
     let blocks = elements.div_ceil(256).clamp(1, 4096) as u32;
     LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (256, 1, 1), shared_mem_bytes: 0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_source_compiles() {
+        for name in ["fill_random(", "count_nan("] {
+            assert!(SOURCE.contains(&format!("extern \"C\" __global__ void {name}")), "{name}");
+        }
+        if let Err(error) = crate::libraries::nvrtc() {
+            println!("skipped: {error}");
+            return;
+        }
+        let binary = compile(0, "timer.cu", SOURCE, (9, 0), &[]).expect("it compiles");
+        assert!(binary.starts_with(b"\x7fELF"));
+    }
+
+    #[test]
+    fn a_compiler_error_is_shown() {
+        match compile(0, "broken.cu", "extern \"C\" __global__ void broken( {", (9, 0), &[]) {
+            Err(CudaError::Call { call, why, .. }) => {
+                assert_eq!(call, "nvrtcCompileProgram(broken.cu)");
+                assert!(why.contains("error"), "{why}");
+            }
+            Err(CudaError::Library { library, .. }) => println!("skipped: {library} is not here"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
