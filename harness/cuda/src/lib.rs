@@ -9,5 +9,7 @@ mod error;
 pub mod libraries;
 pub mod run;
 pub mod steps;
+mod tolerance;
 
 pub use error::CudaError;
+pub use tolerance::{BF16_TOLERANCE, LSE_TOLERANCE};
