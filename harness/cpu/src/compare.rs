@@ -71,13 +71,14 @@ pub enum Found {
 pub struct Wrong {
     /// The first tensor that does.
     pub tensor: TensorReport,
-    /// Largest error that was allowed.
+    /// The error that was allowed.
     pub tolerance: f64,
 }
 
 impl Wrong {
     fn text(&self) -> String {
         let TensorReport { tensor, error, at, found } = &self.tensor;
+        let tolerance = self.tolerance;
         let place = at.map_or_else(String::new, |at| {
             let Place { seq, document, row, document_row, head, element } = at;
             format!(" of sequence {seq}, document {document}, row {row} ({document_row} of the document), head {head}, element {element}")
@@ -85,8 +86,7 @@ impl Wrong {
         match found {
             Found::Number { value, expected } => {
                 format!(
-                    "{tensor}{place} is {value:.6}, dense attention gives {expected:.6}: error {error:.1e}, above {:.0e}",
-                    self.tolerance
+                    "{tensor}{place} is {value:.6}, dense attention gives {expected:.6}: error {error:.1e}, above {tolerance:.0e}"
                 )
             }
             Found::NotANumber => format!("{tensor}{place} is not a number"),
@@ -102,7 +102,15 @@ impl Report {
         self.tensors.iter().map(|t| t.error).fold(0.0, f64::max)
     }
 
-    /// Whether all tensors are within a tolerance; [`TOLERANCE`] is that of this crate.
+    /// Whether all tensors are within [`TOLERANCE`].
+    ///
+    /// # Errors
+    /// The first tensor that is not.
+    pub fn verdict(&self) -> Result<(), Wrong> {
+        self.within(TOLERANCE)
+    }
+
+    /// Whether all tensors are within a tolerance.
     ///
     /// # Errors
     /// The first tensor that is not.
