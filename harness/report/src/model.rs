@@ -48,6 +48,28 @@ pub struct Site {
     pub failures: Vec<Failure>,
     /// Further files of the run.
     pub downloads: Vec<Download>,
+    /// Further pages of the report.
+    pub pages: Vec<Page>,
+}
+
+/// A further page, beside `index.html` and linked from it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Page {
+    /// Name of the file without `.html`, under the same rules as a figure's id; not `index`.
+    pub name: String,
+    /// Title.
+    pub title: String,
+    /// One line: what the page answers. Stands below the title and beside the link.
+    pub subtitle: String,
+    /// What it says, in paragraphs.
+    pub text: Vec<String>,
+    /// Name and value of each thing known of what the page rests on.
+    pub facts: Vec<(String, String)>,
+    /// Figures, in reading order. Their ids differ from those of all other pages.
+    pub figures: Vec<Figure>,
+    /// How the numbers were made.
+    pub method: Vec<Section>,
 }
 
 /// How a number came to be. The five are never mixed.

@@ -9,5 +9,6 @@ pub mod metrics;
 pub mod present;
 pub mod progress;
 pub mod scheduler;
+pub mod shipped;
 pub mod trace;
 pub mod tuner;
