@@ -8,6 +8,7 @@ pub mod failure;
 pub mod metrics;
 pub mod present;
 pub mod progress;
+pub mod replay;
 pub mod scheduler;
 pub mod trace;
 pub mod tuner;

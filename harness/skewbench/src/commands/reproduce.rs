@@ -33,6 +33,7 @@ pub fn run(args: &ReproduceArgs) -> Result<(), Failure> {
         systems: args.systems.clone(),
         seed: args.common.seed,
         profile: args.common.profile.clone(),
+        replay: card.as_ref().map(|card| card.key(&args.common)),
     };
     let study = Study::new(found, scale, &[])?;
     let name = if args.quick { "reproduce-quick" } else { "reproduce" };

@@ -38,6 +38,7 @@ pub fn run(args: &TuneArgs) -> Result<(), Failure> {
         systems: args.systems.clone(),
         seed: args.common.seed,
         profile: args.common.profile.clone(),
+        replay: card.as_ref().map(|card| card.key(&args.common)),
     };
     let stem = format!("tune-{}", found.id.replace(['/', '\\'], "-"));
     let study = Study::new(vec![found], scale, &changes)?;
