@@ -3,6 +3,6 @@
 mod types;
 
 pub use types::{
-    Action, AttendCall, AttendMask, DeviceProgram, Element, Exchange, Message, PassSteps, RankDevice, Region, RowMove, Slot,
-    Step, StepOptions, Strides, Work,
+    Action, AttendCall, AttendMask, DeviceProgram, Element, Exchange, Message, PassSteps, RankDevice, Region, RowMove,
+    Slot, Step, StepOptions, Strides, Work,
 };
