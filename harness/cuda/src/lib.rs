@@ -5,9 +5,11 @@
 //! and opens NVIDIA's libraries at run time: the crate builds and links where there are none.
 
 pub mod attention;
+mod card_info;
 mod error;
 pub mod libraries;
 pub mod run;
 pub mod steps;
 
+pub use card_info::CardInfo;
 pub use error::CudaError;

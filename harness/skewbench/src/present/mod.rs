@@ -16,4 +16,4 @@ pub use site::{Rendering, render};
 pub use summary::{print_summary, quote, summary_rows, write_summary, write_text};
 pub use training::step_times;
 pub use tuning::{TuningResult, tuning_results};
-pub use values::{NO_TRANSFERS, NOT_COMPUTED, Value, evaluate, linear_name};
+pub use values::{DRAWN, NO_TRANSFERS, NOT_COMPUTED, Value, evaluate, linear_name};
