@@ -20,6 +20,7 @@ fn open_in(
     remedy: &'static str,
 ) -> Result<(&'static Library, PathBuf), CudaError> {
     let mut reasons = Vec::new();
+    let mut missing = true;
     for &name in names {
         let candidates = folders
             .into_iter()
@@ -35,11 +36,15 @@ fn open_in(
                     let file = if file.is_absolute() { file } else { mapped(name).unwrap_or(file) };
                     return Ok((Box::leak(Box::new(library)), file));
                 }
-                Err(error) => reasons.push(format!("{}: {error}", file.display())),
+                Err(error) => {
+                    let reason =
+                        std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+                    missing &= reason.starts_with(&format!("{}: cannot open shared object file", name));
+                    reasons.push(reason);
+                }
             }
         }
     }
-    let missing = reasons.iter().all(|r| r.contains("cannot open shared object file"));
     let why = if missing { "not found".to_owned() } else { format!("cannot be opened ({})", reasons.join("; ")) };
     Err(CudaError::Library { library: names[0], why, remedy })
 }
