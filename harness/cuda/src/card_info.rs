@@ -1,8 +1,11 @@
+use cudarc::driver::CudaContext;
+use cudarc::driver::sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enum_wrappers::device::Clock;
 use serde::{Deserialize, Serialize};
 
 use crate::CudaError;
+use crate::attention::{CardTimer, CuDnn, CuDnnOptions};
 use crate::libraries::{driver, fail, probe};
 
 /// A card and what drives it, as manifests and profiles name it.
@@ -41,8 +44,6 @@ impl CardInfo {
     /// # Errors
     /// There is no driver, no such card, or no cuDNN.
     pub fn read(ordinal: usize) -> Result<Self, CudaError> {
-        use cudarc::driver::CudaContext;
-        use cudarc::driver::sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
         driver()?;
         let count = CudaContext::device_count().map_err(|e| fail(ordinal, "cuDeviceGetCount", e))?;
         if ordinal >= usize::try_from(count).unwrap_or(0) {
@@ -84,6 +85,18 @@ impl CardInfo {
         }
         self
     }
+}
+
+/// A timer of launches by cuDNN on a card. `seed` starts the random operands.
+///
+/// # Errors
+/// There is no driver, no such card, no cuDNN or no NVRTC; the card refuses to start.
+pub fn launch_timer(ordinal: usize, seed: u64) -> Result<CardTimer, CudaError> {
+    driver()?;
+    let context = CudaContext::new(ordinal).map_err(|e| fail(ordinal, "cuDevicePrimaryCtxRetain", e))?;
+    let stream = context.new_stream().map_err(|e| fail(ordinal, "cuStreamCreate", e))?;
+    let kernels = CuDnn::open(&context, CuDnnOptions::default())?;
+    CardTimer::new(stream, Box::new(kernels), seed)
 }
 
 /// A UUID as NVML writes it.

@@ -7,9 +7,10 @@
 pub mod attention;
 mod card_info;
 mod error;
+pub mod gemm;
 pub mod libraries;
 pub mod run;
 pub mod steps;
 
-pub use card_info::CardInfo;
+pub use card_info::{CardInfo, launch_timer};
 pub use error::CudaError;

@@ -47,7 +47,8 @@ pub(super) fn compute(cell: &KernelsCell, resources: &Resources) -> Result<CellT
             return Ok(vec![single.5]);
         }
         let measured = shape(pricing, single).and_then(|shape| resources.replay().timed(&shape));
-        let measured = measured.ok_or_else(|| Failure::config("a kernel call was not timed; give a larger --budget"))?;
+        let measured =
+            measured.ok_or_else(|| Failure::config("a kernel call was not timed; give a larger --budget"))?;
         measured.samples.map(|s| s.repeats.clone()).map_err(Failure::config)
     };
     let samples = rows

@@ -96,7 +96,8 @@ impl<'a> Placed<'a> {
     }
 
     fn domains(&self, step: u32, wave: u32) -> Result<Vec<Domain>, Failure> {
-        let (_, placed) = self.steps.get(step as usize).ok_or_else(|| Failure::internal("a step that was not placed"))?;
+        let (_, placed) =
+            self.steps.get(step as usize).ok_or_else(|| Failure::internal("a step that was not placed"))?;
         let members = placed.waves.get(wave as usize).ok_or_else(|| Failure::internal("a wave that the step lacks"))?;
         let layout = &self.bench.cell.layout;
         let ranges = placed.domains(self.bench.system.planner().scope(), layout.dp);
@@ -314,7 +315,8 @@ impl RankTimes {
         let ratio_max = self.ratios(|t| [t[0][0] + t[1][0], t[0][1] + t[1][1]]).into_iter().fold(0.0, f64::max);
         let ratio_max = if ratio_max > 0.0 { ratio_max } else { 1.0 };
         let timed = |rank: &usize| drawn.chosen.iter().any(|c| c.rank == *rank);
-        let slowest = simulated.iter().flat_map(ends).enumerate().filter(|(rank, _)| timed(rank)).map(|(_, end)| end).max();
+        let slowest =
+            simulated.iter().flat_map(ends).enumerate().filter(|(rank, _)| timed(rank)).map(|(_, end)| end).max();
         let slowest = slowest.unwrap_or(0);
         let predicted = domains.iter().flat_map(|d| ends(&d.predicted)).enumerate();
         let others = predicted.filter(|(rank, _)| !timed(rank)).map(|(_, end)| (end as f64 * ratio_max) as u64);

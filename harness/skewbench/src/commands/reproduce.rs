@@ -57,8 +57,9 @@ pub fn open_card(common: &CommonRunArgs) -> Result<Option<Card>, Failure> {
     match common.backend {
         Backend::Sim => Ok(None),
         Backend::Replay => Card::open(common.card).map(Some),
-        Backend::Cuda => {
-            Err(Failure::new(Exit::Unavailable, "this build runs no experiments on several cards; use --backend replay or sim"))
-        }
+        Backend::Cuda => Err(Failure::new(
+            Exit::Unavailable,
+            "this build runs no experiments on several cards; use --backend replay or sim",
+        )),
     }
 }

@@ -21,6 +21,6 @@ mod shape;
 
 pub use choose::{Chosen, EFFORTS, Effort, choose};
 pub use draw::{draw_order, least_waves};
-pub use plan::{DrawnWave, Prices};
+pub use plan::{DrawnWave, Prices, calls};
 pub use session::{Measured, Session, prepare};
 pub use shape::{Samples, Shape};

@@ -5,7 +5,7 @@ use std::time::Instant;
 use rayon::prelude::*;
 use skewbench_cuda::attention::LaunchTimer;
 
-use super::plan::{Budgeted, DrawnWave, Prices, WARM_UP, repeats};
+use super::plan::{Budgeted, DrawnWave, Prices, calls};
 use super::{Chosen, EFFORTS, Samples, Shape, draw_order, least_waves};
 use crate::cells::{CellSpec, KernelsCell, Placed, Resources, WavesCell, kernel_shapes};
 use crate::experiment::Expanded;
@@ -57,7 +57,8 @@ impl Session {
         if self.lock().timed.contains_key(shape) {
             return;
         }
-        let samples = Samples::take(timer, shape, WARM_UP, repeats(price_ns)).map(Arc::new).map_err(|e| e.to_string());
+        let (warm_up, repeats) = calls(price_ns);
+        let samples = Samples::take(timer, shape, warm_up, repeats).map(Arc::new).map_err(|e| e.to_string());
         let mut state = self.lock();
         let number = state.timed.len() as u32;
         state.timed.insert(shape.clone(), Measured { number, samples });
@@ -290,7 +291,11 @@ fn time_all(
     progress.finish();
     for (job, mut waves) in jobs.iter().zip(done) {
         waves.sort_by_key(|w| (w.step, w.wave));
-        let spent = || Failure::config(format!("the budget of {budget} s was spent before a wave was timed; give a larger --budget"));
+        let spent = || {
+            Failure::config(format!(
+                "the budget of {budget} s was spent before a wave was timed; give a larger --budget"
+            ))
+        };
         let drawn = if waves.is_empty() { Err(spent()) } else { Ok(waves) };
         session.lock().drawn.insert(Expanded::id(job.cell).as_str().to_owned(), drawn);
     }
