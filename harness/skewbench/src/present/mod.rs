@@ -20,4 +20,4 @@ pub use summary::{print_summary, quote, summary_rows, write_summary, write_text}
 pub use training::step_times;
 pub use tuning::{TuningResult, tuning_results};
 pub use validation::validation_page;
-pub use values::{NO_TRANSFERS, NOT_COMPUTED, Value, evaluate, linear_name};
+pub use values::{DRAWN, NO_TRANSFERS, NOT_COMPUTED, Value, evaluate, linear_name};

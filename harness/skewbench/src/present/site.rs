@@ -129,6 +129,7 @@ fn quantity(row: &SummaryRow) -> Quantity {
         kind: match row.kind {
             Kind::Measured => skewbench_report::Kind::Measured,
             Kind::Simulated => skewbench_report::Kind::Simulated,
+            Kind::Replayed => skewbench_report::Kind::Replayed,
             Kind::Computed => skewbench_report::Kind::Computed,
             Kind::Modelled => skewbench_report::Kind::Modelled,
         },
