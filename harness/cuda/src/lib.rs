@@ -11,6 +11,8 @@ pub mod gemm;
 pub mod libraries;
 pub mod run;
 pub mod steps;
+mod timers;
 
 pub use card_info::{CardInfo, launch_timer};
 pub use error::CudaError;
+pub use timers::{Carrier, CopyTimer, LinkTimer, Overlap};
