@@ -255,8 +255,7 @@ fn windows(preset: &str, seed: u64, quantiles: &[f64]) -> Result<Vec<(f64, Vec<T
     let workload = Workload::open(preset, None, None).map_err(Failure::internal)?;
     let options = StreamOptions { gbs: 128, ..StreamOptions::default() };
     let stream = WindowStream::with_options(&workload, seed, options).map_err(Failure::internal)?;
-    let mut windows: Vec<Vec<u32>> =
-        stream.chunk(0).into_iter().flatten().map(|w| w.iter().copied().collect()).collect();
+    let mut windows: Vec<Vec<u32>> = stream.chunk(0).into_iter().flatten().map(|w| w.to_vec()).collect();
     windows.sort_by_key(|w| w.iter().map(|l| causal_pairs(*l)).sum::<u64>());
     let last = windows.len().saturating_sub(1) as f64;
     let squares = |w: &Vec<u32>| w.iter().map(|l| TileShape { q: *l, k: *l }).collect();

@@ -154,7 +154,7 @@ fn attention(seen: &[Seen<'_>], source: Source) -> Result<Attention, Failure> {
         }
     }
     for table in [&mut attention.bottom_right, &mut attention.square, &mut attention.rectangle] {
-        table.sort_by(|a, b| (a.0.pass(), a.1, a.2, a.3, a.4).cmp(&(b.0.pass(), b.1, b.2, b.3, b.4)));
+        table.sort_by_key(|row| (row.0.pass(), row.1, row.2, row.3, row.4));
     }
     attention.ragged.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(attention)

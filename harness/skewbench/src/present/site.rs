@@ -89,7 +89,12 @@ fn backend(experiments: &[(Loaded, Vec<Value>)]) -> String {
     let sim = "sim: event simulation on a machine profile; groupings are computed from document lengths alone";
     replayed.map_or_else(
         || sim.to_owned(),
-        |key| format!("replay: launches timed on {} (driver {}, cuDNN {}), all else as {sim}", key.card, key.driver, key.cudnn),
+        |key| {
+            format!(
+                "replay: launches timed on {} (driver {}, cuDNN {}), all else as {sim}",
+                key.card, key.driver, key.cudnn
+            )
+        },
     )
 }
 

@@ -1,6 +1,8 @@
 //! Calibration with a timer that stands in for a card.
 
-use skewbench::calibrate::{Instruments, Journal, Machine, build, held_out, measure, points, points_csv, validation_csv};
+use skewbench::calibrate::{
+    Instruments, Journal, Machine, build, held_out, measure, points, points_csv, validation_csv,
+};
 use skewbench_cuda::gemm::{GemmShape, GemmTimer};
 use skewbench_cuda::{CardInfo, Carrier, CopyTimer, CudaError, LinkTimer, Overlap};
 use skewbench_sim::profile::SourceKind;
