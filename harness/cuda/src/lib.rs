@@ -11,8 +11,10 @@ pub mod gemm;
 pub mod libraries;
 pub mod run;
 pub mod steps;
+mod timers;
 mod tolerance;
 
 pub use card_info::{CardInfo, launch_timer};
 pub use error::CudaError;
+pub use timers::{Carrier, CopyTimer, LinkTimer, Overlap};
 pub use tolerance::{BF16_TOLERANCE, LSE_TOLERANCE};

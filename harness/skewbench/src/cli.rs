@@ -106,6 +106,12 @@ enum Command {
         skewbench verify --system ring-zigzag+vrsp --backend cpu --format json"
     )]
     Verify(VerifyArgs),
+    /// Measure this machine's cards and write a profile
+    #[command(
+        after_long_help = "Examples:\n  skewbench calibrate --out mine.json\n  skewbench calibrate --out mine.json --resume --budget 300\n  \
+        skewbench calibrate --validate mine.json"
+    )]
+    Calibrate(CalibrateArgs),
     /// List, describe, sample and import document lengths
     #[command(subcommand)]
     Workload(WorkloadCommand),
@@ -180,6 +186,32 @@ pub struct VerifyArgs {
     /// Format of standard output
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
+}
+
+/// Arguments of `calibrate`.
+#[derive(Clone, Debug, Args)]
+pub struct CalibrateArgs {
+    /// Profile to write [default: profile.json]; with --validate the CSV [default: results/validation/PROFILE/launches.csv]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Card
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub card: usize,
+    /// Seconds to measure; what does not fit is left out, the coarse grid comes first
+    #[arg(long, value_name = "SECONDS", default_value_t = 480, value_parser = clap::value_parser!(u32).range(1..=604_800))]
+    pub budget: u32,
+    /// Go on with the points that were measured for this file before
+    #[arg(long)]
+    pub resume: bool,
+    /// Measure launches that are in no table, and compare them with what this profile says
+    #[arg(long, value_name = "PROFILE")]
+    pub validate: Option<String>,
+    /// Profile whose prices order the work and whose parts stand for what this machine cannot measure
+    #[arg(long, value_name = "PROFILE", default_value = "h200")]
+    pub base: String,
+    /// Seed of drawn shapes and of their order
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
 }
 
 /// Arguments of `run`.
@@ -482,6 +514,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Plan(args) => commands::plan::run(&args),
         Command::Workload(command) => commands::workload::run(&command),
         Command::Verify(args) => commands::verify::run(&args),
+        Command::Calibrate(args) => commands::calibrate::run(&args),
         Command::Systems(args) => commands::systems::run(args.format),
         Command::Env(args) => commands::env::run(args.format),
         Command::Results(command) => commands::results::run(&command),

@@ -1,5 +1,6 @@
 //! The skewbench command line: experiments in, runs and reports out.
 
+pub mod calibrate;
 pub mod card;
 pub mod cards;
 pub mod cells;

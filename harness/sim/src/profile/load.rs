@@ -66,6 +66,12 @@ impl Profile {
         let sms = self.card.multiprocessors;
         require((1..=65536).contains(&sms), file, "card.multiprocessors", sms, "must be between 1 and 65536")?;
         positive("gemm.flops_per_s", self.gemm.flops_per_s)?;
+        for (index, &(rows, columns, inner, ns)) in self.gemm.products.iter().enumerate() {
+            let valid = rows > 0 && columns > 0 && inner > 0 && ns > 0.0 && ns <= HOUR_NS;
+            let seen = format!("[{rows}, {columns}, {inner}, {ns}]");
+            let key = format!("gemm.products[{index}]");
+            require(valid, file, key, seen, "sizes must be above 0, a time above 0 and at most an hour")?;
+        }
         positive("copies.bandwidth", self.copies.bandwidth.bytes_per_s())?;
         duration("copies.launch_ns", self.copies.launch_ns)?;
         for (key, link) in [("nccl", &self.intra_node.nccl), ("copy_engines", &self.intra_node.copy_engines)] {

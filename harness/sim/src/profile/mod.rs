@@ -10,7 +10,7 @@ pub use load::{BUILT_IN, built_in};
 pub use overrides::Overrides;
 pub(crate) use require::require;
 pub use types::{
-    Attention, Card, CardSpeed, Contention, ContentionFactors, Copies, Gemm, IntraNode, LaunchOverhead, Link, Network,
-    Nic, Profile, RaggedCall, Single, Source, SourceKind, TablePass, Transport,
+    Attention, Card, CardSpeed, Contention, ContentionFactors, Copies, Gemm, IntraNode, LaunchOverhead, Link,
+    MeasuredOn, Network, Nic, Profile, RaggedCall, Single, Source, SourceKind, TablePass, Transport,
 };
 pub use units::Bandwidth;

@@ -46,6 +46,9 @@ pub struct Profile {
     pub schema: u32,
     /// Name.
     pub name: String,
+    /// The card and the software that the measured parts are of; absent where several runs made them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_on: Option<MeasuredOn>,
     /// The card.
     pub card: Card,
     /// Attention kernels.
@@ -64,6 +67,34 @@ pub struct Profile {
     pub contention: Contention,
     /// Differences between cards of one model.
     pub card_speed: CardSpeed,
+}
+
+/// On what a profile was measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredOn {
+    /// Model of the card, as its driver names it.
+    pub card: String,
+    /// Version of the driver.
+    pub driver: String,
+    /// CUDA version.
+    pub cuda: String,
+    /// Version of cuDNN.
+    pub cudnn: String,
+    /// Version of NCCL.
+    pub nccl: Option<String>,
+    /// Clock of the multiprocessors when the card was asked.
+    pub sm_clock_mhz: Option<u32>,
+    /// Their highest clock.
+    pub sm_clock_max_mhz: Option<u32>,
+    /// Clock of the memory.
+    pub memory_clock_mhz: Option<u32>,
+    /// Power limit.
+    pub power_limit_w: Option<u32>,
+    /// When.
+    pub date: String,
+    /// Revision of the program.
+    pub revision: String,
 }
 
 /// What the card's datasheet says.
@@ -167,6 +198,9 @@ pub struct Gemm {
     pub source: Source,
     /// FLOPs a second of large bf16 products.
     pub flops_per_s: f64,
+    /// Rows, columns, inner size and nanoseconds of measured products.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub products: Vec<(u32, u32, u32, f64)>,
 }
 
 /// Kernels that only move bytes.

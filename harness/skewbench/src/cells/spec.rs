@@ -97,7 +97,7 @@ pub struct WavesCell {
     pub transfers_alone: bool,
     /// Time launches of some of the waves on a card.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub replay: Option<ReplayKey>,
+    pub replay: Option<Box<ReplayKey>>,
 }
 
 impl WavesCell {
@@ -115,7 +115,7 @@ pub struct KernelsCell {
     pub machine: MachineKey,
     /// Time the calls of the table anew on a card.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub replay: Option<ReplayKey>,
+    pub replay: Option<Box<ReplayKey>>,
 }
 
 /// What a cell computes, completely.

@@ -1,6 +1,7 @@
 //! `skewbench env`.
 
 use serde_json::{Map, Value, json};
+use skewbench_cuda::CardInfo;
 use skewbench_store::Host;
 
 use super::output;
@@ -18,7 +19,17 @@ pub fn run(format: Format) -> Result<(), Failure> {
     all.insert("revision".into(), json!(env!("SKEWBENCH_REVISION")));
     all.insert("dirty".into(), json!(env!("SKEWBENCH_DIRTY") == "true"));
     all.insert("compiler".into(), json!(env!("SKEWBENCH_RUSTC")));
-    all.insert("backends".into(), json!("sim"));
+    let card = CardInfo::read(0);
+    all.insert("backends".into(), json!(if card.is_ok() { "sim, replay" } else { "sim" }));
+    match card {
+        Ok(card) => {
+            let versions = format!("driver {}, CUDA {}, cuDNN {}", card.driver, card.cuda, card.cudnn);
+            all.insert("card".into(), json!(format!("{} ({versions})", card.name)));
+        }
+        Err(missing) => {
+            all.insert("card".into(), json!(format!("none: {missing}")));
+        }
+    }
     if let Value::Object(host) = host {
         all.extend(host);
     }

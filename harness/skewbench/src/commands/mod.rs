@@ -1,5 +1,6 @@
 //! One module a command.
 
+pub mod calibrate;
 pub mod compare;
 pub mod env;
 mod folder;

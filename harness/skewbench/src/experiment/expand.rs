@@ -127,7 +127,9 @@ pub fn expand(found: &Found, scale: &Scale, resources: &mut Resources) -> Result
     match e.kind {
         Kind::Kernels => {
             if let Some(machine) = expanded.machine.clone() {
-                expanded.cells.push(CellSpec::Kernels(KernelsCell { machine, replay: expanded.replay() }));
+                expanded
+                    .cells
+                    .push(CellSpec::Kernels(KernelsCell { machine, replay: expanded.replay().map(Box::new) }));
             }
         }
         Kind::Balance => expanded.balance_cells()?,
@@ -481,7 +483,7 @@ impl Expanded {
             // The groups of single sequences are the same at any DP: they are simulated once for all of them.
             band: e.bandwidth_band && (dp == e.layout.dp || alone) && self.replay().is_none(),
             transfers_alone: e.plot.metrics.contains(&Metric::HiddenShare) || e.bandwidth_band && dp == e.layout.dp,
-            replay: self.replay(),
+            replay: self.replay().map(Box::new),
         });
         Ok((at, cell))
     }

@@ -63,6 +63,9 @@ fn caption(loaded: &Loaded, values: &[Value]) -> String {
         );
         parts.push(format!("model {}, one layer, {how}; the network between nodes is assumed", e.model));
     }
+    if let Some((waves, open)) = loaded.replayed_waves().filter(|(waves, _)| *waves > 0) {
+        parts.push(format!("{waves} waves replayed, in {open} of them a rank that was not timed may be the slowest"));
+    }
     if values.iter().any(|v| v.text("linear") == Some("fitted")) {
         let fit = &e.step_model.fitted;
         parts.push(format!("fitted linear work: {} {} = {} at DP = {}", fit.workload, fit.system, fit.scaling, fit.dp));

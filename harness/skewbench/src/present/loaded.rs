@@ -5,7 +5,7 @@ use skewbench_sim::step_model::{LinearMode, StageLinear, Wait, fit_linear_ps};
 use skewbench_store::{CellStatus, Run, RunData, StoreError, Table};
 
 use super::values::NOT_COMPUTED;
-use crate::cells::{CellSpec, Resources, STEPS_TABLE, WAVES_TABLE, WINDOWS_TABLE, WavesCell};
+use crate::cells::{CellSpec, REPLAYED_TABLE, Resources, STEPS_TABLE, WAVES_TABLE, WINDOWS_TABLE, WavesCell};
 use crate::experiment::{At, Expanded, Scale, expand, recorded};
 use crate::failure::Failure;
 use crate::metrics::{LinearTimes, WavesView, WindowsView};
@@ -128,6 +128,13 @@ impl Loaded {
             total("padding_tokens")?,
             peak as f64 / f64::from(1u32 << 30)
         ))
+    }
+
+    /// Waves that were replayed, and those of them in which a rank that was not timed may be the slowest.
+    pub fn replayed_waves(&self) -> Option<(usize, usize)> {
+        let tables = self.tables.get(REPLAYED_TABLE)?.values();
+        let bounded: Vec<&bool> = tables.filter_map(|table| table.bool("bounded").ok()).flatten().collect();
+        Some((bounded.len(), bounded.iter().filter(|bounded| !***bounded).count()))
     }
 
     /// The windows of a balance cell.

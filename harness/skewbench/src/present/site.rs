@@ -104,8 +104,7 @@ fn site(
         command: rendering.command.clone(),
         revision: revision(rendering.experiments),
         profile: profile(rendering, resources),
-        backend: "sim: event simulation on a machine profile; groupings are computed from document lengths alone"
-            .into(),
+        backend: backend(rendering.experiments),
         seed: rendering.experiments.first().map(|(l, _)| l.expanded.seed.to_string()).unwrap_or_default(),
         created_from: manifests().map(|m| short_hash(&m.inputs_hash)).collect::<Vec<_>>().join(", "),
         series_order: series,
@@ -118,6 +117,20 @@ fn site(
         downloads: Vec::new(),
         pages: Vec::new(),
     }
+}
+
+fn backend(experiments: &[(Loaded, Vec<Value>)]) -> String {
+    let replayed = experiments.iter().find_map(|(l, _)| l.expanded.replay());
+    let sim = "sim: event simulation on a machine profile; groupings are computed from document lengths alone";
+    replayed.map_or_else(
+        || sim.to_owned(),
+        |key| {
+            format!(
+                "replay: launches timed on {} (driver {}, cuDNN {}), all else as {sim}",
+                key.card, key.driver, key.cudnn
+            )
+        },
+    )
 }
 
 fn profile(rendering: &Rendering<'_>, resources: &Resources) -> String {

@@ -248,6 +248,9 @@ fn announce(jobs: &[Job<'_>], kernels: usize, effort: usize, cost: Budgeted, bud
 /// Share of the budget beyond which nothing more is timed: prices may be wrong.
 const OVERRUN: f64 = 1.5;
 
+/// A cell, by its position, and the number of one of its waves.
+type Place = (usize, usize);
+
 /// Times kernels, then the first wave of every cell, then the second ones.
 fn time_all(
     session: &Session,
@@ -259,7 +262,7 @@ fn time_all(
     timer: &mut dyn LaunchTimer,
 ) -> Result<(), Failure> {
     let rounds = jobs.iter().map(|j| j.waves.len()).max().unwrap_or(0);
-    let mut queue: Vec<(Option<(usize, usize)>, Vec<usize>)> = vec![(None, kernels.to_vec())];
+    let mut queue: Vec<(Option<Place>, Vec<usize>)> = vec![(None, kernels.to_vec())];
     for round in 0..rounds {
         for (slot, job) in jobs.iter().enumerate() {
             if let Some(wave) = job.waves.get(round) {

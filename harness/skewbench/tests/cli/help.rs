@@ -13,6 +13,7 @@ fn help_of_every_command() {
         "compare",
         "report",
         "plan",
+        "calibrate",
         "workload",
         "workload list",
         "workload describe",
@@ -50,7 +51,7 @@ fn completions_name_every_command() {
     let lab = Lab::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let text = lab.run(&format!("completions {shell}")).ok();
-        for command in ["reproduce", "compare", "workload", "results"] {
+        for command in ["reproduce", "calibrate", "compare", "workload", "results"] {
             assert!(text.contains(command), "{shell}: {command}");
         }
     }

@@ -101,7 +101,15 @@ fn backends_that_this_build_lacks() {
     let lab = Lab::tiny();
     for backend in ["replay", "cuda"] {
         let message = lab.run(&format!("run tiny.toml --backend {backend} --out x")).error(11);
-        assert!(message.contains("--backend sim"), "{message}");
+        assert!(message.contains("sim"), "{message}");
         assert!(!lab.exists("x"));
     }
+    for command in ["calibrate --out x.json", "calibrate --validate h200 --out x.csv"] {
+        let message = lab.run(command).error(11);
+        assert!(message.contains(".so"), "{message}");
+    }
+    assert!(lab.run("calibrate --validate h2000").error(2).contains("h200"));
+    assert_eq!(lab.names(), ["tiny.toml"]);
+    // What would be run is known without a card.
+    assert!(lab.run("run tiny.toml --backend replay --list").ok().contains("libra"));
 }

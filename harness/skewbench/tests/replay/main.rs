@@ -1,5 +1,6 @@
 //! Replay from experiment to summary with a timer that stands in for a card.
 
+mod calibrated;
 mod fake;
 
 use std::path::Path;

@@ -1,0 +1,110 @@
+//! `skewbench calibrate`.
+
+use std::path::{Path, PathBuf};
+
+use skewbench_cuda::CudaError;
+use skewbench_cuda::gemm::{CublasLt, GemmTimer};
+use skewbench_sim::{Overrides, Pricing};
+
+use crate::calibrate::{
+    Instruments, Journal, Machine, Point, build, held_out, measure, points, points_csv, validation_csv,
+};
+use crate::card::Card;
+use crate::cells::Resources;
+use crate::cli::CalibrateArgs;
+use crate::failure::{Exit, Failure};
+use crate::present::write_text;
+use crate::scheduler::watch_interruptions;
+
+/// Measures a card and writes a profile, or compares a profile with launches that it does not hold.
+///
+/// # Errors
+/// No card (exit 11); a file that cannot be used or is measured already (exit 10); fewer points than planned (exit 20), the
+/// profile is written nonetheless.
+pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
+    let known = args.validate.as_ref().unwrap_or(&args.base);
+    let mut resources = Resources::default();
+    let key = resources.machine(known, &Overrides::default())?;
+    let pricing = resources.pricing(&key)?.clone();
+    let out = args.out.clone().unwrap_or_else(|| default_out(args, &pricing));
+    let mut card = Card::open(args.card)?;
+    let points = if args.validate.is_some() { held_out(&pricing, args.seed)? } else { points(&pricing, args.seed)? };
+    if let Some(folder) = out.parent().filter(|f| !f.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder)
+            .map_err(|e| Failure::config(format!("cannot create {}: {e}", folder.display())))?;
+    }
+    let mut journal = Journal::open(&beside(&out, "points.jsonl"), &card.info, args.seed, args.resume)?;
+    watch_interruptions();
+    let seconds: f64 = points.iter().map(|p| p.seconds).sum();
+    eprintln!(
+        "calibrate: {} points on {}, about {seconds:.0} s, budget {} s",
+        points.len(),
+        card.info.name,
+        args.budget
+    );
+    let mut products = products(args.card)?;
+    let mut instruments = Instruments {
+        launches: &mut *card.timer,
+        products: products.as_mut().map(|p| p as &mut dyn GemmTimer),
+        copies: None,
+        links: None,
+    };
+    let left = measure(&points, &mut instruments, &mut journal, f64::from(args.budget))?;
+    match &args.validate {
+        Some(_) => write_text(&validation_csv(&points, &journal, &pricing), &out)?,
+        None => write_profile(args, &points, &journal, &pricing, &card, &out)?,
+    }
+    eprintln!("written: {}", out.display());
+    if left > 0 {
+        let what = format!("{left} points did not fit the budget; --resume measures them");
+        return Err(Failure::new(Exit::Fewer, what));
+    }
+    Ok(())
+}
+
+fn default_out(args: &CalibrateArgs, pricing: &Pricing) -> PathBuf {
+    match &args.validate {
+        Some(_) => PathBuf::from("results/validation").join(&pricing.profile().name).join("launches.csv"),
+        None => PathBuf::from("profile.json"),
+    }
+}
+
+/// A file beside another, named after it.
+fn beside(out: &Path, suffix: &str) -> PathBuf {
+    out.with_extension(suffix)
+}
+
+/// What times products; none, with a word about it, where the library is absent.
+fn products(card: usize) -> Result<Option<CublasLt>, Failure> {
+    match CublasLt::open(card) {
+        Ok(timer) => Ok(Some(timer)),
+        Err(error @ CudaError::Library { .. }) => {
+            eprintln!("matrix products are left out: {error}");
+            Ok(None)
+        }
+        Err(error) => Err(Failure::new(Exit::Unavailable, error)),
+    }
+}
+
+fn write_profile(
+    args: &CalibrateArgs,
+    points: &[Point],
+    journal: &Journal,
+    base: &Pricing,
+    card: &Card,
+    out: &Path,
+) -> Result<(), Failure> {
+    let date = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
+    let name = out.file_stem().map_or_else(|| "profile".into(), |stem| stem.to_string_lossy().into_owned());
+    let machine = Machine {
+        run: format!("calibrate-{date}-seed-{}", args.seed),
+        name,
+        date,
+        revision: env!("SKEWBENCH_REVISION").to_owned(),
+        card: card.info.clone(),
+    };
+    let profile = build(points, journal, base.profile(), &machine)?;
+    let text = serde_json::to_string_pretty(&profile).map_err(Failure::internal)?;
+    write_text(&format!("{text}\n"), out)?;
+    write_text(&points_csv(points, journal), &beside(out, "points.csv"))
+}

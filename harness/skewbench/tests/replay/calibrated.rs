@@ -1,0 +1,137 @@
+//! Calibration with a timer that stands in for a card.
+
+use skewbench::calibrate::{
+    Instruments, Journal, Machine, build, held_out, measure, points, points_csv, validation_csv,
+};
+use skewbench_cuda::gemm::{GemmShape, GemmTimer};
+use skewbench_cuda::{CardInfo, Carrier, CopyTimer, CudaError, LinkTimer, Overlap};
+use skewbench_sim::profile::SourceKind;
+use skewbench_sim::{Pricing, Profile};
+
+use crate::fake::{FakeCard, Law};
+
+struct Products;
+
+impl GemmTimer for Products {
+    fn time(&mut self, shape: GemmShape, _: u32, repeats: u32) -> Result<Vec<f64>, CudaError> {
+        Ok(vec![shape.flops() / 7e14 * 1e9 + 3000.0; repeats as usize])
+    }
+}
+
+struct Copies;
+
+impl CopyTimer for Copies {
+    fn copy_ns(&mut self, bytes: u64, _: u32, repeats: u32) -> Result<Vec<f64>, CudaError> {
+        Ok(vec![2.0 * bytes as f64 / 4e12 * 1e9 + 2000.0; repeats as usize])
+    }
+
+    fn merge_ns(&mut self, bytes: u64, _: u32, repeats: u32) -> Result<Vec<f64>, CudaError> {
+        Ok(vec![5.0 * bytes as f64 / 4e12 * 1e9 + 2000.0; repeats as usize])
+    }
+}
+
+struct Links;
+
+impl LinkTimer for Links {
+    fn exchange_ns(&mut self, carrier: Carrier, bytes: u64, _: u32, repeats: u32) -> Result<Vec<f64>, CudaError> {
+        match carrier {
+            Carrier::Nccl => Ok(vec![bytes as f64 / 3e11 * 1e9 + 60_000.0; repeats as usize]),
+            Carrier::CopyEngines => Err(CudaError::Program("no peer access".into())),
+        }
+    }
+
+    fn overlap(&mut self, _: Carrier) -> Result<Overlap, CudaError> {
+        Ok(Overlap {
+            compute_alone_ns: 9.0,
+            transfer_alone_ns: 5.0,
+            compute_together_ns: 10.0,
+            transfer_together_ns: 20.0,
+        })
+    }
+}
+
+fn machine(card: &CardInfo) -> Machine {
+    Machine {
+        name: "fake".into(),
+        run: "a run".into(),
+        date: "2030-01-01".into(),
+        revision: "r".into(),
+        card: card.clone(),
+    }
+}
+
+#[test]
+fn a_profile_measured_on_the_profile_says_the_same() {
+    let base = Profile::named("h200").expect("built in");
+    let pricing = Pricing::new(base.clone());
+    let all = points(&pricing, 1).expect("points");
+    let folder = tempfile::tempdir().expect("a folder");
+    let info = CardInfo { name: "a card".into(), cudnn: "9.19.0".into(), ..CardInfo::default() };
+    let mut journal = Journal::open(&folder.path().join("points.jsonl"), &info, 1, false).expect("new");
+    let (mut card, mut products, mut copies, mut links) = (FakeCard::new(Law::Noise(0.01)), Products, Copies, Links);
+    let mut instruments = Instruments {
+        launches: &mut card,
+        products: Some(&mut products),
+        copies: Some(&mut copies),
+        links: Some(&mut links),
+    };
+    let left = measure(&all, &mut instruments, &mut journal, 1e9).expect("measures");
+    assert_eq!(left, 0);
+    let profile = build(&all, &journal, &base, &machine(&info)).expect("a profile");
+    let text = serde_json::to_string(&profile).expect("JSON");
+    let profile = Profile::parse(&text, "fake.json").expect("the strict loader takes it");
+    assert_eq!(profile.attention.source.kind, SourceKind::Measured);
+    assert_eq!(profile.measured_on.as_ref().map(|m| m.cudnn.as_str()), Some("9.19.0"));
+    assert!((profile.gemm.flops_per_s / 7e14 - 1.0).abs() < 0.01, "{}", profile.gemm.flops_per_s);
+    assert!((profile.copies.bandwidth.bytes_per_s() / 4e12 - 1.0).abs() < 0.05);
+    assert!((profile.contention.nccl.transfer_rate - 0.25).abs() < 1e-9);
+    // What could not be measured keeps its source.
+    assert_eq!(profile.intra_node.copy_engines, base.intra_node.copy_engines);
+    assert_eq!(profile.network, base.network);
+    // Held-out launches of the same card are priced well by the new profile.
+    let ours = Pricing::new(profile);
+    let held = held_out(&ours, 1).expect("points");
+    let mut tried = Journal::open(&folder.path().join("held.jsonl"), &info, 1, false).expect("new");
+    let mut instruments = Instruments { launches: &mut card, products: None, copies: None, links: None };
+    measure(&held, &mut instruments, &mut tried, 1e9).expect("measures");
+    let csv = validation_csv(&held, &tried, &ours);
+    let mut errors: Vec<f64> = csv
+        .lines()
+        .skip(1)
+        .map(|line| {
+            let fields: Vec<&str> = line.split(',').collect();
+            assert_eq!(fields.len(), 15, "{line}");
+            let number = |i: usize| fields[i].parse::<f64>().expect("a number");
+            (number(10) / number(11) - 1.0).abs()
+        })
+        .collect();
+    errors.sort_by(f64::total_cmp);
+    assert!(errors.len() > 100);
+    assert!(errors[errors.len() / 2] < 0.08, "median error {}", errors[errors.len() / 2]);
+    let spread = points_csv(&all, &journal);
+    assert!(spread.contains("no peer access"), "failed points are listed");
+}
+
+#[test]
+fn a_budget_leaves_a_profile_that_is_whole_and_goes_on() {
+    let base = Profile::named("h200").expect("built in");
+    let pricing = Pricing::new(base.clone());
+    let all = points(&pricing, 1).expect("points");
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("points.jsonl");
+    let info = CardInfo { name: "a card".into(), ..CardInfo::default() };
+    let first: Vec<_> = all.iter().filter(|p| p.level == 0).cloned().collect();
+    let mut card = FakeCard::new(Law::Exact);
+    let mut journal = Journal::open(&path, &info, 1, false).expect("new");
+    let mut instruments = Instruments { launches: &mut card, products: None, copies: None, links: None };
+    measure(&first, &mut instruments, &mut journal, 1e9).expect("measures");
+    let profile = build(&all, &journal, &base, &machine(&info)).expect("a profile");
+    assert_eq!((&profile.gemm, &profile.copies), (&base.gemm, &base.copies));
+    drop(journal);
+    let before = card.calls();
+    let mut journal = Journal::open(&path, &info, 1, true).expect("resumes");
+    let mut instruments = Instruments { launches: &mut card, products: None, copies: None, links: None };
+    assert_eq!(measure(&first, &mut instruments, &mut journal, 1e9).expect("measures"), 0);
+    assert!(measure(&all, &mut instruments, &mut journal, 0.001).expect("measures") > 100);
+    assert_eq!(card.calls(), before);
+}
