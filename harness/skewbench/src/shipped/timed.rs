@@ -34,14 +34,11 @@ pub struct Case {
 }
 
 impl Case {
-    /// The case in words.
+    /// The case in few words.
     pub fn title(&self) -> String {
-        let tokens = if self.tokens.is_multiple_of(1024) {
-            format!("{}K tokens", self.tokens / 1024)
-        } else {
-            format!("{} tokens", self.tokens)
-        };
-        format!("{}, {tokens}, {}:{} heads, {}", self.name, self.q_heads, self.kv_heads, self.layout)
+        let tokens =
+            if self.tokens.is_multiple_of(1024) { format!("{}K", self.tokens / 1024) } else { self.tokens.to_string() };
+        format!("{} {tokens}, {}:{}, {}", self.name, self.q_heads, self.kv_heads, self.layout.replace(',', " "))
     }
 
     /// Ranks, each on a card of its own.
@@ -408,7 +405,7 @@ mod tests {
             card: "H200".into(),
         };
         let peers = times_of_peers(&[
-            peer("ulysses-all-to-all", "forward", 16, 2, 10_000_000),
+            peer("torch-ulysses", "forward", 16, 2, 10_000_000),
             peer("gemm", "product", 0, 1, 1_000_000_000),
         ]);
         let attention = peers.iter().find(|p| !p.is_product()).unwrap();
