@@ -16,8 +16,12 @@ fn main() -> io::Result<()> {
         let id = file.strip_prefix(&experiments).unwrap_or(&file).with_extension("");
         (id, file)
     });
-    let list = embedded("EMBEDDED", "Id and text of every shipped experiment.", ids.collect())?;
+    // Studies that cards execute are files of another kind.
+    let (cards, others) = ids.partition(|(id, _): &(PathBuf, PathBuf)| id.starts_with("cards"));
+    let list = embedded("EMBEDDED", "Id and text of every shipped experiment.", others)?;
     fs::write(out.join("experiments.rs"), list)?;
+    let list = embedded("EMBEDDED", "Id and text of every shipped study for cards.", cards)?;
+    fs::write(out.join("cards.rs"), list)?;
 
     let mut shipped = String::new();
     for (folder, name, of) in [("validation", "VALIDATION", "profile"), ("published", "PUBLISHED", "run")] {

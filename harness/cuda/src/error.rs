@@ -12,7 +12,9 @@ pub enum CudaError {
         remedy: &'static str,
     },
     /// There are fewer cards than ranks.
-    #[error("{needed} ranks need {needed} cards and there are {found}; use --backend replay, which times ranks one after another on one card")]
+    #[error(
+        "{needed} ranks need {needed} cards and there are {found}; use --backend replay, which times ranks one after another on one card"
+    )]
     Cards {
         /// Ranks.
         needed: usize,

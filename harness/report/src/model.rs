@@ -72,7 +72,7 @@ pub struct Page {
     pub method: Vec<Section>,
 }
 
-/// How a number came to be. The five are never mixed.
+/// How a number came to be. The six are never mixed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -81,6 +81,8 @@ pub enum Kind {
     /// Priced by event simulation on a machine profile.
     #[default]
     Simulated,
+    /// Simulated with launches timed on a card.
+    Replayed,
     /// Counted or computed exactly from the inputs.
     Computed,
     /// From a model with a fitted or assumed parameter.
@@ -95,6 +97,7 @@ impl Kind {
         match self {
             Self::Measured => "measured",
             Self::Simulated => "simulated",
+            Self::Replayed => "replayed",
             Self::Computed => "computed",
             Self::Modelled => "modelled",
             Self::Published => "published",

@@ -1,5 +1,7 @@
 //! The skewbench command line: experiments in, runs and reports out.
 
+pub mod card;
+pub mod cards;
 pub mod cells;
 pub mod cli;
 pub mod commands;
@@ -8,6 +10,7 @@ pub mod failure;
 pub mod metrics;
 pub mod present;
 pub mod progress;
+pub mod replay;
 pub mod scheduler;
 pub mod shipped;
 pub mod trace;

@@ -1,5 +1,14 @@
 //! Attention kernel calls on a card.
 
+mod cudnn;
+mod memory;
+mod plain;
+mod timer;
+
+pub use cudnn::{BuiltGraph, CuDnn, CuDnnOptions, HeadScratch, RowScratch, Together};
+pub use plain::Plain;
+pub use timer::{CardTimer, PackedCall, packed};
+
 use std::sync::Arc;
 
 use cudarc::driver::CudaStream;

@@ -1,0 +1,146 @@
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use skewbench_cuda::run::{CardState, cards};
+use skewbench_cuda::{CardInfo, CudaError};
+
+use super::bench::{Bench as _, OnCards, unavailable};
+use super::log::Log;
+use super::measure::{Plan, measure};
+use super::study::FoundStudy;
+use crate::cells::Resources;
+use crate::cli::CommonRunArgs;
+use crate::failure::{Exit, Failure};
+use crate::present::render_measured;
+use crate::scheduler::watch_interruptions;
+use crate::shipped::{Card, write_about};
+
+/// Folder of the samples below that of the report.
+const SAMPLES: &str = "run";
+
+/// Executes studies on the cards of this host, each into a folder of its own below `out`, and renders them.
+///
+/// # Errors
+/// No card or library (exit 11), folders that hold something, a study that gives no sample (exit 20), systems or cases
+/// that failed (exit 21).
+pub fn run_studies(studies: &[FoundStudy], systems: &[String], common: &CommonRunArgs) -> Result<(), Failure> {
+    watch_interruptions();
+    let present = cards().map_err(unavailable)?;
+    let mut resources = Resources::default();
+    let mut failed = 0;
+    for found in studies {
+        let out = match &common.out {
+            Some(out) if studies.len() == 1 => out.clone(),
+            Some(out) => out.join(found.id.replace(['/', '\\'], "-")),
+            None => default_folder(found),
+        };
+        failed += one(found, systems, common, present, &out, &mut resources)?;
+    }
+    if failed > 0 {
+        let what = format!("{failed} systems or cases gave no samples; failures.csv and the report say which and why");
+        return Err(Failure::new(Exit::Cells, what));
+    }
+    Ok(())
+}
+
+fn default_folder(found: &FoundStudy) -> PathBuf {
+    let hash = blake3::hash(found.text.as_bytes()).to_hex();
+    PathBuf::from("results/runs").join(format!("{}-{}", found.id.replace(['/', '\\'], "-"), &hash[..12]))
+}
+
+fn one(
+    found: &FoundStudy,
+    systems: &[String],
+    common: &CommonRunArgs,
+    present: usize,
+    out: &Path,
+    resources: &mut Resources,
+) -> Result<usize, Failure> {
+    let study = &found.study;
+    let asked = if systems.is_empty() { &study.systems } else { systems };
+    let systems = asked.iter().map(|name| resources.catalogue().admit(name)).collect::<Result<Vec<_>, _>>()?;
+    let ranks = study.cases.iter().map(|case| case.ranks() as usize).filter(|ranks| *ranks <= present).max();
+    let Some(ranks) = ranks else {
+        let needed = study.cases.iter().map(|case| case.ranks() as usize).min().unwrap_or(0);
+        return Err(unavailable(CudaError::Cards { needed, found: present }));
+    };
+    claim(out, common.force)?;
+    let mut bench = OnCards::open(ranks)?;
+    let budget = Duration::from_secs(common.budget.into());
+    let plan = Plan {
+        study,
+        systems,
+        seed: common.seed.unwrap_or(study.seed),
+        profile: common.profile.as_deref().unwrap_or("h200"),
+        budget,
+        ranks,
+    };
+    eprintln!(
+        "{}: {} cases, {} systems, at most about {} s on {ranks} of {present} cards",
+        found.id,
+        study.cases.len(),
+        plan.systems.len(),
+        budget.as_secs()
+    );
+    let folder = out.join(SAMPLES);
+    let begun = skewbench_store::today();
+    let mut log = Log::new(&folder)?;
+    measure(&plan, &mut bench, resources, &mut log)?;
+    let states = bench.states();
+    drop(bench);
+    let info = CardInfo::read(0).map_err(unavailable)?;
+    let (taken, failed) = log.finish()?;
+    std::fs::write(folder.join("study.toml"), &found.text)
+        .map_err(|e| Failure::config(format!("{}: {e}", folder.display())))?;
+    write_about(&folder, &study.title, std::slice::from_ref(&study.description), &card(&info, ranks, &states, &begun))?;
+    if taken == 0 {
+        return Err(Failure::new(Exit::Fewer, "no wave gave a sample; failures.csv says why"));
+    }
+    let page = render_measured(&folder, common.templates.as_deref(), out)?;
+    eprintln!("{taken} samples, {failed} systems or cases without");
+    eprintln!("report: {}", page.display());
+    Ok(failed)
+}
+
+/// What was measured on, for the page and for whoever publishes the folder.
+fn card(info: &CardInfo, cards: usize, states: &[Option<CardState>], begun: &str) -> Card {
+    let clocks = states.iter().flatten().next().map(|state| {
+        let mhz = |clock: Option<u32>| clock.map_or_else(|| "unknown".to_owned(), |mhz| format!("{mhz} MHz"));
+        let held = if state.throttle_reasons.is_empty() { "nothing".into() } else { state.throttle_reasons.join(", ") };
+        format!(
+            "multiprocessors {}, memory {}, held back by {held}, after the last wave; states.csv has every turn",
+            mhz(state.sm_mhz),
+            mhz(state.memory_mhz)
+        )
+    });
+    let command: Vec<String> = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    Card {
+        card: info.name.clone(),
+        cards: cards as u32,
+        driver: info.driver.clone(),
+        cuda: info.cuda.clone(),
+        cudnn: info.cudnn.clone(),
+        nccl: info.nccl.clone(),
+        clocks,
+        date: begun.to_owned(),
+        revision: env!("SKEWBENCH_REVISION").to_owned(),
+        commands: vec![command.join(" ")],
+    }
+}
+
+/// Takes an empty or new folder; with `force` one that holds something is set aside.
+fn claim(out: &Path, force: bool) -> Result<(), Failure> {
+    let fail = |e: std::io::Error| Failure::config(format!("{}: {e}", out.display()));
+    let holds = |path: &Path| std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
+    if holds(out) {
+        if !force {
+            return Err(Failure::config(format!(
+                "{}: holds files; choose an empty or new folder with --out, or set this one aside with --force",
+                out.display()
+            )));
+        }
+        let aside = (1..).map(|n| out.with_extension(format!("old-{n}"))).find(|path| !path.exists());
+        std::fs::rename(out, aside.unwrap_or_default()).map_err(fail)?;
+    }
+    std::fs::create_dir_all(out.join(SAMPLES)).map_err(fail)
+}
