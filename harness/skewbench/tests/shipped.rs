@@ -89,7 +89,7 @@ fn run() -> Shipped {
                     writeln!(
                         cuda,
                         "{system},{case},{tokens},{},{heads},{kv_heads},128,{layout},4,copy_engines,{pass},{mode},{wave},{rank},{sample},{},{ns}",
-                        tokens * (tokens + 1) / 2,
+                        tokens * (tokens + 1) / if case == "dense" { 2 } else { 8 },
                         sample == 0
                     )
                     .unwrap();

@@ -68,6 +68,13 @@ fn cases(times: &[Times]) -> Vec<&Case> {
     cases
 }
 
+/// Cases that are one causal document on all ranks.
+fn documents(times: &[Times]) -> Vec<&Case> {
+    let mut cases = cases(times);
+    cases.retain(|case| times.iter().filter(|t| t.case == **case).all(Times::is_one_document));
+    cases
+}
+
 fn named(category: String, e: &Estimated, scale: f64) -> Named {
     let e = e.scaled(scale);
     Named { category, value: e.value, low: e.interval.map(|i| i.0), high: e.interval.map(|i| i.1) }
@@ -92,7 +99,7 @@ fn best_peer<'a>(peers: &'a [PeerTimes], case: &Case, pass: Pass) -> Option<&'a 
 /// How the fastest of our systems stands against the fastest peer, in words.
 fn dense_sentences(times: &[Times], peers: &[PeerTimes]) -> Vec<String> {
     let mut sentences = Vec::new();
-    for case in cases(times).into_iter().filter(|c| c.is_dense()) {
+    for case in documents(times) {
         for pass in [Pass::Forward, Pass::Backward] {
             let Some(best) = best_peer(peers, case, pass) else { continue };
             let ours = times.iter().filter(|t| t.case == *case).flat_map(|t| t.waves.iter().map(move |w| (t, w)));
@@ -125,7 +132,7 @@ fn dense_figure(id: String, run: &str, times: &[Times], peers: &[PeerTimes]) -> 
         peers.iter().filter(|p| p.is_product()).filter_map(PeerTimes::tflop_per_s).map(|e| e.value).reduce(f64::max);
     let mut panels = Vec::new();
     let mut rows = Vec::new();
-    for case in cases(times).into_iter().filter(|c| c.is_dense()) {
+    for case in documents(times) {
         for pass in [Pass::Forward, Pass::Backward] {
             let theirs = peers.iter().filter(|p| p.computes(case, pass));
             let theirs =
