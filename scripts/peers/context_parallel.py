@@ -34,7 +34,7 @@ def body(ranks):
 
     for rotation in ROTATIONS:
         set_rotate_method(rotation)
-        peer = f"context-parallel-{rotation}"
+        peer = f"torch-cp-{rotation}"
         whole = inputs(measure.CHECKED)
         theirs = measure.definition(*whole)
         # The context replaces its buffers by this rank's shards.
@@ -47,7 +47,7 @@ def body(ranks):
             set_rotate_method(rotation)
             shards = inputs(case)
             with context_parallel(mesh, buffers=shards, buffer_seq_dims=[2] * 4, no_restore_buffers=set(shards)):
-                ranks.time(f"context-parallel-{rotation}", case, lambda: both(*shards)[1])
+                ranks.time(f"torch-cp-{rotation}", case, lambda: both(*shards)[1])
             del shards
             torch.cuda.empty_cache()
 

@@ -81,11 +81,11 @@ def body(ranks):
     theirs = measure.definition(*(x.transpose(0, 1).unsqueeze(0) for x in whole))
     mine = slice(ranks.rank * rows, (ranks.rank + 1) * rows)
     ours, _ = both(*(x[mine].contiguous() for x in whole))
-    measure.check("ulysses", ours, [x.squeeze(0).transpose(0, 1)[mine] for x in theirs])
+    measure.check("torch-ulysses", ours, [x.squeeze(0).transpose(0, 1)[mine] for x in theirs])
     del whole, theirs, ours
     for case in measure.CASES:
         local = inputs(case, case.tokens // ranks.size)
-        ranks.time("ulysses-all-to-all", case, lambda: both(*local)[1])
+        ranks.time("torch-ulysses", case, lambda: both(*local)[1])
         del local
         torch.cuda.empty_cache()
 

@@ -76,6 +76,8 @@ struct SummaryView<'a> {
 #[derive(Serialize)]
 struct FigureView<'a> {
     id: &'a str,
+    /// The id where it is a figure's number; empty on further pages.
+    number: &'a str,
     title: &'a str,
     kind: &'static str,
     caption: &'a str,
@@ -141,7 +143,7 @@ pub(crate) struct FigureFile {
 pub(crate) fn build(site: &Site) -> Result<(View<'_>, Vec<FigureFile>), ReportError> {
     let looks = looks(site, &site.figures);
     let ids: BTreeSet<&str> = site.figures.iter().map(|f| f.id.as_str()).collect();
-    let (figures, files) = draw(&site.figures, &looks)?;
+    let (figures, files) = draw(&site.figures, &looks, true)?;
     let facts = [
         ("Command", &site.command, true),
         ("Revision", &site.revision, true),
@@ -178,7 +180,7 @@ pub(crate) fn build(site: &Site) -> Result<(View<'_>, Vec<FigureFile>), ReportEr
 
 /// Draws a further page and prepares it.
 pub(crate) fn build_page<'a>(site: &'a Site, page: &'a Page) -> Result<(PageView<'a>, Vec<FigureFile>), ReportError> {
-    let (figures, files) = draw(&page.figures, &looks(site, &page.figures))?;
+    let (figures, files) = draw(&page.figures, &looks(site, &page.figures), false)?;
     let view = PageView {
         report: &site.title,
         revision: &site.revision,
@@ -196,7 +198,11 @@ fn looks(site: &Site, figures: &[Figure]) -> Looks {
     Looks::new(site.series_order.iter().map(String::as_str).chain(series(figures)))
 }
 
-fn draw<'a>(figures: &'a [Figure], looks: &Looks) -> Result<(Vec<FigureView<'a>>, Vec<FigureFile>), ReportError> {
+fn draw<'a>(
+    figures: &'a [Figure],
+    looks: &Looks,
+    numbered: bool,
+) -> Result<(Vec<FigureView<'a>>, Vec<FigureFile>), ReportError> {
     let mut views = Vec::new();
     let mut files = Vec::new();
     for figure in figures {
@@ -204,7 +210,8 @@ fn draw<'a>(figures: &'a [Figure], looks: &Looks) -> Result<(Vec<FigureView<'a>>
         let style = Style::new(looks, figure);
         let legend = plot::entries(figure, &style);
         files.push(FigureFile { id: figure.id.clone(), svg: picture::file(figure, &style, &legend).map_err(fault)? });
-        views.push(figure_view(figure, &style, &legend).map_err(fault)?);
+        let number = if numbered { figure.id.as_str() } else { "" };
+        views.push(FigureView { number, ..figure_view(figure, &style, &legend).map_err(fault)? });
     }
     Ok((views, files))
 }
@@ -292,6 +299,7 @@ fn figure_view<'a>(figure: &'a Figure, style: &Style<'_>, legend: &[plot::Entry]
     };
     Ok(FigureView {
         id: &figure.id,
+        number: "",
         title: if figure.title.is_empty() { &figure.id } else { &figure.title },
         kind: figure.kind.word(),
         caption: &figure.caption,

@@ -40,6 +40,43 @@ fn a_tiny_site() {
 }
 
 #[test]
+fn further_pages_stand_beside_the_first() {
+    let mut site = site(vec![numeric(vec![Mark::Reference { label: "bound".into(), side: Side::Y, value: 2.0 }])]);
+    let mut figure = site.figures[0].clone();
+    figure.id = "more".into();
+    let table = skewbench_report::Figure { id: "table-alone".into(), panels: Vec::new(), ..figure.clone() };
+    let page = skewbench_report::Page {
+        name: "further".into(),
+        title: "More & more".into(),
+        text: vec!["What it <says>.".into()],
+        facts: vec![("card".into(), "H200".into())],
+        figures: vec![figure.clone(), table],
+        ..skewbench_report::Page::default()
+    };
+    site.pages = vec![page.clone()];
+    let folder = tempfile::tempdir().unwrap();
+    let done = render(&site, None, folder.path()).unwrap();
+    let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+    assert!(read("index.html").contains("<a href=\"further.html\"><bdi>More &amp; more</bdi></a>"));
+    let html = read("further.html");
+    check_page(&html);
+    for text in ["What it &lt;says&gt;.", "H200", "data/more.svg", "data/table-alone.csv", "<a href=\"index.html\">"] {
+        assert!(html.contains(text), "{text}");
+    }
+    // A table has no picture, neither as a link nor as a file.
+    assert!(!html.contains("data/table-alone.svg"));
+    assert!(done.files.iter().all(|file| file.exists() && !file.ends_with("table-alone.svg")));
+    for name in ["index", "further", "up/down", ""] {
+        let mut wrong = site.clone();
+        wrong.pages.push(skewbench_report::Page { name: name.into(), ..skewbench_report::Page::default() });
+        assert!(matches!(render(&wrong, None, folder.path()), Err(ReportError::PageName { .. })), "{name}");
+    }
+    figure.id = "fig1".into();
+    site.pages = vec![skewbench_report::Page { figures: vec![figure], ..page }];
+    assert!(matches!(render(&site, None, folder.path()), Err(ReportError::DuplicateFigure { .. })));
+}
+
+#[test]
 fn the_demo_is_whole_small_and_always_the_same() {
     let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let first = render(&demo::demo(), None, a.path()).unwrap();

@@ -1,3 +1,4 @@
+use skewbench_plan::Pass;
 use skewbench_report::{Axis, Cell, Column, Figure, Kind, Mark, Named, Page, Panel, Scale, Section, Side, Table};
 
 use super::summary::short;
@@ -36,7 +37,7 @@ fn add(page: &mut Page, run: &Published) {
     page.text.extend(run.notes.iter().map(|note| format!("{name}: {note}")));
     page.text.extend(run.runs.iter().map(|r| {
         format!(
-            "{name} also holds {}: {}. `skewbench report results/published/{name}/{}` in a copy of the source tree draws it.",
+            "{name} also holds {}: {}. skewbench report results/published/{name}/{} draws it in a copy of the source tree.",
             r.folder, r.about, r.folder
         )
     }));
@@ -67,41 +68,55 @@ fn cases(times: &[Times]) -> Vec<&Case> {
     cases
 }
 
+/// Cases that are one causal document on all ranks.
+fn documents(times: &[Times]) -> Vec<&Case> {
+    let mut cases = cases(times);
+    cases.retain(|case| times.iter().filter(|t| t.case == **case).all(Times::is_one_document));
+    cases
+}
+
 fn named(category: String, e: &Estimated, scale: f64) -> Named {
     let e = e.scaled(scale);
     Named { category, value: e.value, low: e.interval.map(|i| i.0), high: e.interval.map(|i| i.1) }
 }
 
-/// A system with its transport, as charts name it.
-fn label(t: &Times) -> String {
-    if t.transport == "none" { t.system.clone() } else { format!("{}, {}", t.system, t.transport.replace('_', " ")) }
+/// A system, with its transport where the case was measured over several.
+fn label(t: &Times, times: &[Times]) -> String {
+    let twin = |o: &&Times| o.system == t.system && o.case == t.case && o.transport != t.transport;
+    match times.iter().find(twin) {
+        Some(_) => format!("{}, {}", t.system, if t.transport == "copy_engines" { "copies" } else { &t.transport }),
+        None => t.system.clone(),
+    }
 }
 
 /// The fastest peer that computes a pass of a case.
-fn best_peer<'a>(peers: &'a [PeerTimes], case: &Case, pass: skewbench_plan::Pass) -> Option<&'a PeerTimes> {
+fn best_peer<'a>(peers: &'a [PeerTimes], case: &Case, pass: Pass) -> Option<&'a PeerTimes> {
     let median = |p: &PeerTimes| p.time().map_or(f64::INFINITY, |t| t.value);
     let same = peers.iter().filter(|p| p.is_parallel() && p.computes(case, pass));
     same.min_by(|a, b| median(a).total_cmp(&median(b)))
 }
 
-/// What each of our systems reaches against the fastest peer, in words.
+/// How the fastest of our systems stands against the fastest peer, in words.
 fn dense_sentences(times: &[Times], peers: &[PeerTimes]) -> Vec<String> {
     let mut sentences = Vec::new();
-    for t in times.iter().filter(|t| t.case.is_dense()) {
-        let compared = t.waves.iter().filter_map(|w| {
-            let best = best_peer(peers, &t.case, w.pass)?;
-            let speed = independent(&best.slowest, w.samples())?;
-            Some(format!(
-                "{} {}x the speed of {}{}",
-                pass_name(w.pass),
+    for case in documents(times) {
+        for pass in [Pass::Forward, Pass::Backward] {
+            let Some(best) = best_peer(peers, case, pass) else { continue };
+            let ours = times.iter().filter(|t| t.case == *case).flat_map(|t| t.waves.iter().map(move |w| (t, w)));
+            let fastest = ours
+                .filter(|(_, w)| w.pass == pass)
+                .filter_map(|(t, w)| Some((t, independent(&best.slowest, w.samples())?)))
+                .max_by(|a, b| a.1.value.total_cmp(&b.1.value));
+            let Some((t, speed)) = fastest else { continue };
+            sentences.push(format!(
+                "{}, {}: the fastest of ours, {}, reaches {}x the speed of the fastest peer, {}{}.",
+                case.title(),
+                pass_name(pass),
+                label(t, times),
                 short(speed.value),
                 best.peer,
                 interval(&speed)
-            ))
-        });
-        let compared: Vec<String> = compared.collect();
-        if !compared.is_empty() {
-            sentences.push(format!("{}: {} reaches {}.", t.case.title(), label(t), compared.join(", ")));
+            ));
         }
     }
     sentences
@@ -117,8 +132,8 @@ fn dense_figure(id: String, run: &str, times: &[Times], peers: &[PeerTimes]) -> 
         peers.iter().filter(|p| p.is_product()).filter_map(PeerTimes::tflop_per_s).map(|e| e.value).reduce(f64::max);
     let mut panels = Vec::new();
     let mut rows = Vec::new();
-    for case in cases(times).into_iter().filter(|c| c.is_dense()) {
-        for pass in [skewbench_plan::Pass::Forward, skewbench_plan::Pass::Backward] {
+    for case in documents(times) {
+        for pass in [Pass::Forward, Pass::Backward] {
             let theirs = peers.iter().filter(|p| p.computes(case, pass));
             let theirs =
                 theirs.filter_map(|p| Some((p.peer.clone(), p.peer.clone(), p.tflop_per_s()?, p.time()?, None, None)));
@@ -129,7 +144,7 @@ fn dense_figure(id: String, run: &str, times: &[Times], peers: &[PeerTimes]) -> 
                 .filter(|(_, w)| w.pass == pass)
                 .filter_map(|(t, w)| {
                     let speed = best.and_then(|b| independent(&b.slowest, w.samples()));
-                    Some((t.system.clone(), label(t), w.tflop_per_s(case)?, w.time()?, w.of_bare(), speed))
+                    Some((t.system.clone(), label(t, times), w.tflop_per_s(case)?, w.time()?, w.of_bare(), speed))
                 });
             let all: Vec<_> = theirs.chain(ours).collect();
             let mut marks: Vec<Mark> = peak
@@ -141,7 +156,8 @@ fn dense_figure(id: String, run: &str, times: &[Times], peers: &[PeerTimes]) -> 
                 values: vec![named(category.clone(), rate, 1.0)],
             }));
             panels.push(Panel {
-                title: format!("{}, {}", case.title(), pass_name(pass)),
+                // All ranks share one document here, so the layout needs no words.
+                title: format!("{}, {}", case.title().rsplit_once(", ").map_or("", |t| t.0), pass_name(pass)),
                 x: Axis {
                     label: "rate of a card".into(),
                     unit: "TFLOP/s".into(),
@@ -210,8 +226,9 @@ fn worst_figure(id: String, run: &str, times: &[Times]) -> Option<Figure> {
         if all.is_empty() {
             continue;
         }
-        let dots =
-            all.iter().map(|(t, e)| Mark::Dots { series: t.system.clone(), values: vec![named(label(t), e, MS)] });
+        let dots = all
+            .iter()
+            .map(|(t, e)| Mark::Dots { series: t.system.clone(), values: vec![named(label(t, times), e, MS)] });
         panels.push(Panel {
             title: case.title(),
             x: Axis {
@@ -223,13 +240,13 @@ fn worst_figure(id: String, run: &str, times: &[Times]) -> Option<Figure> {
             },
             y: Axis {
                 scale: Scale::Category,
-                categories: all.iter().map(|(t, _)| label(t)).collect(),
+                categories: all.iter().map(|(t, _)| label(t, times)).collect(),
                 ..Axis::default()
             },
             marks: dots.collect(),
         });
         rows.extend(all.iter().map(|(t, e)| {
-            let mut row: Vec<Cell> = vec![case.title().into(), label(t).into()];
+            let mut row: Vec<Cell> = vec![case.title().into(), label(t, times).into()];
             row.extend(estimate_cells(Some(&e.scaled(MS))));
             row.extend(estimate_cells(ours.and_then(|ours| ours.worst_against(t)).as_ref()));
             row.push((e.n as f64).into());

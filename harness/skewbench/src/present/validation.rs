@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use skewbench_plan::Pass;
 use skewbench_report::{Axis, Cell, Column, Figure, Kind, Mark, Page, Panel, Point, Scale, Section, Side, Table};
@@ -33,7 +33,9 @@ pub fn validation_page<'a>(
     }
     for profile in profiles {
         match find(profile)? {
-            Some(validation) => add(&mut page, &validation),
+            // Ids of one profile, which is what a report has, go without its name.
+            Some(validation) if profiles.len() == 1 => add(&mut page, &validation, ""),
+            Some(validation) => add(&mut page, &validation, &format!("-{}", slug(profile))),
             None => page.text.push(format!(
                 "The profile {profile} was not validated: no measurements of shapes outside its tables ship with this program. What is \
                  measured and what is assumed in it stands on the first page."
@@ -46,7 +48,7 @@ pub fn validation_page<'a>(
     Ok(page)
 }
 
-fn add(page: &mut Page, validation: &Validation) {
+fn add(page: &mut Page, validation: &Validation, suffix: &str) {
     let launches: Vec<Compared> = validation.launches.iter().map(Launch::time).collect();
     let waves: Vec<Compared> = validation.waves.iter().map(|w| w.time()).collect();
     let ranks: Vec<Compared> = validation.ranks.iter().map(|r| r.time()).collect();
@@ -70,13 +72,15 @@ fn add(page: &mut Page, validation: &Validation) {
     page.text.push(format!("Held out of the profile {profile}: {}", validation.held_out));
     page.facts.push(("profile".into(), profile.clone()));
     page.facts.extend(validation.card.facts());
-    let id = |what: &str| format!("validation-{}-{what}", slug(profile));
+    let id = |what: &str| format!("validation-{what}{suffix}");
     if !validation.launches.is_empty() {
         page.figures.push(launch_figure(id("launches"), validation));
-    }
-    page.figures.push(error_table(id("errors"), validation));
-    if !validation.launches.is_empty() {
+        page.figures.push(error_table(id("launch-errors"), "Errors of kernel launches", launch_errors(validation)));
         page.figures.push(worst_table(id("worst"), validation));
+    }
+    let errors = place_errors(validation);
+    if !errors.is_empty() {
+        page.figures.push(error_table(id("wave-errors"), "Errors of waves and ranks", errors));
     }
     let waves = validation.waves.iter().map(|w| Placed {
         at: [&w.source, &w.system, &w.workload, &w.layout],
@@ -134,14 +138,13 @@ fn launch_figure(id: String, validation: &Validation) -> Figure {
     });
     Figure {
         id,
-        title: format!("Kernel launches: predicted over measured, profile {}", validation.profile),
+        title: "Kernel launches: predicted over measured".into(),
         description: "Ratio of the predicted to the measured time of kernel launches that are not in the profile, against their work. \
                       1 is exact; the lines mark 4% and 12%."
             .into(),
         kind: Kind::Measured,
         panels: panels.collect(),
-        caption: "Above 1 the prediction is too long. A point is the median of a launch's repeats, its bar their range. Lines mark an error of \
-                  4% and of 12%."
+        caption: "Above 1 the prediction is too long. A point is the median of a launch's repeats. Lines mark an error of 4% and of 12%."
             .into(),
         table: Table { columns, rows: rows.collect() },
         ..Figure::default()
@@ -174,7 +177,7 @@ fn place_figure(id: String, what: &str, places: &[Placed<'_>]) -> Option<Figure>
         ),
         kind: Kind::Measured,
         panels: panels.collect(),
-        caption: "Above 1 the prediction is too long. A point is the median of the repeats, its bar their range. Lines mark an error of 8%."
+        caption: "Above 1 the prediction is too long. A point is the median of the repeats. Lines mark an error of 8%."
             .into(),
         table: Table { columns, rows: rows.collect() },
         ..Figure::default()
@@ -209,12 +212,7 @@ fn ratio_panel(
             points: points
                 .iter()
                 .filter(|(n, ..)| n == name)
-                .map(|(_, x, c)| Point {
-                    x: *x,
-                    y: c.ratio(),
-                    low: Some(c.predicted / c.max),
-                    high: Some(c.predicted / c.min),
-                })
+                .map(|(_, x, c)| Point { x: *x, y: c.ratio(), ..Point::default() })
                 .collect(),
         }
     }));
@@ -226,25 +224,42 @@ fn ratio_panel(
     })
 }
 
-fn error_table(id: String, validation: &Validation) -> Figure {
-    let mut rows = Vec::new();
+fn launch_errors(validation: &Validation) -> Vec<Vec<Cell>> {
     let launches: Vec<(&Launch, Compared)> = validation.launches.iter().map(|l| (l, l.time())).collect();
-    let mut launch_groups = |what: &str, key: &dyn Fn(&Launch, &Compared) -> String| {
-        rows.extend(grouped(what, launches.iter().map(|(l, c)| (key(l, c), *c))));
+    let by = |what: &str, key: &dyn Fn(&Launch, &Compared) -> String| {
+        grouped(what, launches.iter().map(|(l, c)| (key(l, c), *c)))
     };
-    launch_groups("launches", &|_, _| "all".into());
-    launch_groups("launches, by source and pass", &|l, _| format!("{}, {}", l.source, pass_name(l.pass)));
-    launch_groups("launches, by mask and pass", &|l, _| format!("{}, {}", l.mask, pass_name(l.pass)));
-    launch_groups("launches, by measured time", &|_, c| decade(c.median).into());
-    rows.extend(grouped("ranks", validation.ranks.iter().map(|r| ("all".into(), r.time()))));
-    let of_rank = validation.ranks.iter().map(|r| (format!("{}, {}", r.system, pass_name(r.pass)), r.time()));
-    rows.extend(grouped("ranks, by system and pass", of_rank));
-    rows.extend(grouped("waves", validation.waves.iter().map(|w| ("all".into(), w.time()))));
-    let of_wave = validation.waves.iter().map(|w| (format!("{}, {}", w.system, pass_name(w.pass)), w.time()));
-    rows.extend(grouped("waves, by system and pass", of_wave));
+    [
+        by("launches", &|_, _| "all".into()),
+        by("by source and pass", &|l, _| format!("{}, {}", l.source, pass_name(l.pass))),
+        by("by mask and pass", &|l, _| format!("{}, {}", l.mask, pass_name(l.pass))),
+        by("by measured time", &|_, c| decade(c.median).into()),
+    ]
+    .concat()
+}
+
+fn place_errors(validation: &Validation) -> Vec<Vec<Cell>> {
+    let waves = || validation.waves.iter();
+    let ranks = || validation.ranks.iter();
+    [
+        grouped("waves", waves().map(|w| ("all".into(), w.time()))),
+        grouped(
+            "waves, by system and pass",
+            waves().map(|w| (format!("{}, {}", w.system, pass_name(w.pass)), w.time())),
+        ),
+        grouped("ranks", ranks().map(|r| ("all".into(), r.time()))),
+        grouped(
+            "ranks, by system and pass",
+            ranks().map(|r| (format!("{}, {}", r.system, pass_name(r.pass)), r.time())),
+        ),
+    ]
+    .concat()
+}
+
+fn error_table(id: String, title: &str, rows: Vec<Vec<Cell>>) -> Figure {
     Figure {
         id,
-        title: format!("Errors by kind, profile {}", validation.profile),
+        title: title.into(),
         description: "Errors of predictions, by what was predicted.".into(),
         kind: Kind::Measured,
         caption: "Error: |predicted / measured - 1|. Within: share whose error is at most 4% or, where that is more, the spread of its own repeats. \
@@ -266,14 +281,11 @@ fn error_table(id: String, validation: &Validation) -> Figure {
     }
 }
 
-/// One row of errors for every group, in the order in which groups appear.
+/// One row of errors for every group, in the order of their names.
 fn grouped(what: &str, compared: impl Iterator<Item = (String, Compared)>) -> Vec<Vec<Cell>> {
-    let mut groups: Vec<(String, Vec<Compared>)> = Vec::new();
+    let mut groups: BTreeMap<String, Vec<Compared>> = BTreeMap::new();
     for (key, c) in compared {
-        match groups.iter_mut().find(|(k, _)| *k == key) {
-            Some((_, group)) => group.push(c),
-            None => groups.push((key, vec![c])),
-        }
+        groups.entry(key).or_default().push(c);
     }
     let row = |(key, group): (String, Vec<Compared>)| {
         let a = Accuracy::of(&group)?;
@@ -285,7 +297,7 @@ fn grouped(what: &str, compared: impl Iterator<Item = (String, Compared)>) -> Ve
 
 fn decade(ns: f64) -> &'static str {
     match ns {
-        ns if ns < 1e5 => "below 0.1 ms",
+        ns if ns < 1e5 => "0 to 0.1 ms",
         ns if ns < 1e6 => "0.1 to 1 ms",
         ns if ns < 1e7 => "1 to 10 ms",
         ns if ns < 1e8 => "10 to 100 ms",
@@ -302,7 +314,7 @@ fn worst_table(id: String, validation: &Validation) -> Figure {
         .map(|(launch, time)| [Cell::from(launch.name())].into_iter().chain(compared_cells(time)).collect());
     Figure {
         id,
-        title: format!("The {} worst predicted launches, profile {}", launches.len().min(WORST), validation.profile),
+        title: format!("The {} worst predicted launches", launches.len().min(WORST)),
         description: "The launches whose predictions are furthest from what was measured.".into(),
         kind: Kind::Measured,
         caption: "By |predicted / measured - 1|.".into(),

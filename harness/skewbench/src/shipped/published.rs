@@ -87,7 +87,7 @@ pub enum Mode {
 pub struct Sample {
     /// System.
     pub system: String,
-    /// What is computed: `dense` for one causal document of all tokens, else a workload.
+    /// What is computed: name of a case of the study.
     pub case: String,
     /// Tokens of the wave, all sequences together.
     pub tokens: u64,

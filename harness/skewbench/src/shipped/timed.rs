@@ -34,24 +34,16 @@ pub struct Case {
 }
 
 impl Case {
-    /// The case in words.
+    /// The case in few words.
     pub fn title(&self) -> String {
-        let tokens = if self.tokens.is_multiple_of(1024) {
-            format!("{}K tokens", self.tokens / 1024)
-        } else {
-            format!("{} tokens", self.tokens)
-        };
-        format!("{}, {tokens}, {}:{} heads, {}", self.name, self.q_heads, self.kv_heads, self.layout)
+        let tokens =
+            if self.tokens.is_multiple_of(1024) { format!("{}K", self.tokens / 1024) } else { self.tokens.to_string() };
+        format!("{} {tokens}, {}:{}, {}", self.name, self.q_heads, self.kv_heads, self.layout.replace(',', " "))
     }
 
     /// Ranks, each on a card of its own.
     pub fn ranks(&self) -> u32 {
         ranks_of(&self.layout).unwrap_or(1)
-    }
-
-    /// True where a peer computes the same: one causal document, all ranks on it.
-    pub fn is_dense(&self) -> bool {
-        self.name == "dense"
     }
 }
 
@@ -167,6 +159,12 @@ impl WaveTimes {
 }
 
 impl Times {
+    /// True for one causal document of all tokens, which is what peers compute.
+    pub fn is_one_document(&self) -> bool {
+        let tokens = u128::from(self.case.tokens);
+        !self.waves.is_empty() && self.waves.iter().all(|w| u128::from(w.pairs) == tokens * (tokens + 1) / 2)
+    }
+
     /// Both passes of the slowest wave, in every repetition, nanoseconds; none where a pass is missing. The slowest wave is
     /// taken inside each repetition, so that its median has an interval.
     pub fn worst_wave(&self) -> Option<Vec<f64>> {
@@ -250,10 +248,9 @@ impl PeerTimes {
         !self.is_product() && self.peer != KERNEL_ALONE
     }
 
-    /// True where the peer computes a pass of a case.
+    /// True where the peer computes a pass of a case, which must be one document.
     pub fn computes(&self, case: &Case, pass: Pass) -> bool {
-        case.is_dense()
-            && self.pass == pass_name(pass)
+        self.pass == pass_name(pass)
             && (self.tokens, self.heads, self.kv_heads) == (case.tokens, case.q_heads, case.kv_heads)
             && self.ranks == case.ranks()
     }
@@ -279,48 +276,42 @@ fn rate(flops: f64, ns: &[f64]) -> Option<Estimated> {
     paired("published rate", &[ns], |m| flops / m[0] * 1e-3)
 }
 
-/// A function of the medians of several columns, drawn together where they have as many repetitions; without an interval
-/// where they have not, or only one.
+/// A function of the medians of several columns, drawn together where they have as many repetitions, apart where they have
+/// not; without an interval where one has a single repetition.
 fn paired(name: &str, columns: &[&[f64]], of: impl Fn(&[f64]) -> f64) -> Option<Estimated> {
     let n = columns.first()?.len();
+    let together = columns.iter().all(|c| c.len() == n);
+    estimate(name, columns, together, of)
+}
+
+/// Median of one column over that of another that was measured apart from it.
+pub fn independent(over: &[f64], under: &[f64]) -> Option<Estimated> {
+    estimate("published ratio", &[over, under], false, |m| m[0] / m[1])
+}
+
+fn estimate(name: &str, columns: &[&[f64]], together: bool, of: impl Fn(&[f64]) -> f64) -> Option<Estimated> {
     let least = columns.iter().map(|c| c.len()).min().filter(|n| *n > 0)?;
     let medians: Vec<f64> = columns.iter().map(|c| median(c)).collect();
-    let together = n > 1 && columns.iter().all(|c| c.len() == n);
-    let interval = together.then(|| {
-        let mut drawn = Vec::with_capacity(n);
+    // Indices below a multiple of a column's length, taken modulo it, are uniform in it: columns that are drawn apart take
+    // indices of their own out of one list that is long enough for all.
+    let draws = if together { least } else { columns.iter().map(|c| c.len()).product() };
+    let interval = (least > 1).then(|| {
+        let mut drawn = Vec::new();
         let mut medians = vec![0.0; columns.len()];
-        bootstrap(name).run(n, |indices| {
+        bootstrap(name).run(draws, |indices| {
+            let mut from = 0;
             for (m, column) in medians.iter_mut().zip(columns) {
+                let own = indices.iter().cycle().skip(from).take(column.len());
                 drawn.clear();
-                drawn.extend(indices.iter().map(|i| column[*i as usize]));
+                drawn.extend(own.map(|i| column[*i as usize % column.len()]));
                 *m = median(&drawn);
+                from += if together { 0 } else { column.len() };
             }
             of(&medians)
         })
     });
     let interval = interval.and_then(Result::ok).map(|i| (i.low, i.high));
     Some(Estimated { value: of(&medians), interval, n: least as u64 })
-}
-
-/// Median of one column over that of another that was measured apart from it.
-pub fn independent(over: &[f64], under: &[f64]) -> Option<Estimated> {
-    let (n, m) = (over.len(), under.len());
-    if n == 0 || m == 0 {
-        return None;
-    }
-    // Indices below n x m, taken modulo n and modulo m, are uniform in both.
-    let draws = n * m;
-    let interval = (n > 1 && m > 1).then(|| {
-        bootstrap("published ratio").run(draws, |indices| {
-            let of = |column: &[f64], from: usize| {
-                let drawn = indices.iter().cycle().skip(from).take(column.len());
-                median(&drawn.map(|i| column[*i as usize % column.len()]).collect::<Vec<_>>())
-            };
-            of(over, 0) / of(under, n)
-        })
-    });
-    let interval = interval.and_then(Result::ok).map(|i| (i.low, i.high));
-    Some(Estimated { value: median(over) / median(under), interval, n: n.min(m) as u64 })
 }
 
 fn bootstrap(name: &str) -> Bootstrap<'_> {
@@ -408,13 +399,14 @@ mod tests {
             card: "H200".into(),
         };
         let peers = times_of_peers(&[
-            peer("ulysses-all-to-all", "forward", 16, 2, 10_000_000),
+            peer("torch-ulysses", "forward", 16, 2, 10_000_000),
             peer("gemm", "product", 0, 1, 1_000_000_000),
         ]);
         let attention = peers.iter().find(|p| !p.is_product()).unwrap();
         assert!((attention.tflop_per_s().unwrap().value / exact - 1.0).abs() < 1e-12);
         assert!(attention.computes(&times[0].case, Pass::Forward) && attention.is_parallel());
-        assert!(!attention.computes(&Case { name: "real-256k".into(), ..times[0].case.clone() }, Pass::Forward));
+        assert!(!attention.computes(&Case { tokens: 1, ..times[0].case.clone() }, Pass::Forward));
+        assert!(times[0].is_one_document());
         let product = peers.iter().find(|p| p.is_product()).unwrap();
         assert!((product.tflop_per_s().unwrap().value - 2.0 * 65_536f64.powi(3) / 1e12).abs() < 1e-9);
     }
