@@ -19,6 +19,7 @@ mod script;
 mod session;
 mod state;
 mod tables;
+mod timers;
 mod wave;
 
 pub use card::cards;
@@ -29,3 +30,4 @@ pub use sample::{
 };
 pub use session::{AttentionFactory, Session};
 pub use state::CardState;
+pub use timers::SessionTimer;

@@ -44,7 +44,7 @@ pub(super) trait Bench {
 }
 
 /// Attention kernels of every rank.
-pub(super) fn factory(kernel: Kernel, repeatable: bool) -> AttentionFactory {
+pub fn factory(kernel: Kernel, repeatable: bool) -> AttentionFactory {
     Arc::new(move |context| {
         let made: Box<dyn Attention> = match kernel {
             Kernel::Cudnn => Box::new(CuDnn::open(context, CuDnnOptions { repeatable, ..CuDnnOptions::default() })?),

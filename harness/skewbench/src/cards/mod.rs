@@ -8,6 +8,7 @@ mod study;
 mod verify;
 mod waves;
 
+pub use bench::factory;
 pub use run::run_studies;
 pub use study::{Carrier, CaseFile, FoundStudy, LayoutFile, StudyFile, find_study, studies};
 pub use verify::{CardOptions, Cards};

@@ -2,19 +2,24 @@
 
 use std::path::{Path, PathBuf};
 
-use skewbench_cuda::CudaError;
 use skewbench_cuda::gemm::{CublasLt, GemmTimer};
+use skewbench_cuda::run::{SessionTimer, cards};
+use skewbench_cuda::{CudaError, LinkTimer};
 use skewbench_sim::{Overrides, Pricing};
 
 use crate::calibrate::{
     Instruments, Journal, Machine, Point, build, held_out, measure, points, points_csv, validation_csv,
 };
 use crate::card::Card;
+use crate::cards::factory;
 use crate::cells::Resources;
-use crate::cli::CalibrateArgs;
+use crate::cli::{CalibrateArgs, Kernel};
 use crate::failure::{Exit, Failure};
 use crate::present::write_text;
 use crate::scheduler::watch_interruptions;
+
+/// Cards whose link is timed.
+const LINKED: usize = 2;
 
 /// Measures a card and writes a profile, or compares a profile with launches that it does not hold.
 ///
@@ -43,11 +48,16 @@ pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
         args.budget
     );
     let mut products = products(args.card)?;
+    let kernels = || factory(Kernel::Cudnn, false);
+    let unavailable = |error: CudaError| Failure::new(Exit::Unavailable, error);
+    let mut copies = SessionTimer::new(1, kernels());
+    let present = cards().map_err(unavailable)?;
+    let mut links = (present > 1).then(|| SessionTimer::new(LINKED.min(present), kernels()));
     let mut instruments = Instruments {
         launches: &mut *card.timer,
         products: products.as_mut().map(|p| p as &mut dyn GemmTimer),
-        copies: None,
-        links: None,
+        copies: Some(&mut copies),
+        links: links.as_mut().map(|timer| timer as &mut dyn LinkTimer),
     };
     let left = measure(&points, &mut instruments, &mut journal, f64::from(args.budget))?;
     match &args.validate {
