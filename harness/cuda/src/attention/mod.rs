@@ -4,6 +4,7 @@ mod cudnn;
 mod memory;
 mod plain;
 mod timer;
+mod valid;
 
 pub use cudnn::{BuiltGraph, CuDnn, CuDnnOptions, HeadScratch, RowScratch, Together};
 pub use plain::Plain;

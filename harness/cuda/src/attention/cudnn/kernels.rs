@@ -13,6 +13,7 @@ use super::layout::layout;
 use super::recipe;
 use crate::CudaError;
 use crate::attention::memory::{Buffer, Scratch, upload};
+use crate::attention::valid::valid;
 use crate::attention::{Attention, CallId};
 use crate::libraries::{CuDnnTable, cudnn, driver, fail};
 use crate::steps::AttendCall;
@@ -133,6 +134,7 @@ impl Attention for CuDnn {
     }
 
     fn prepare(&mut self, call: &AttendCall, stream: &Arc<CudaStream>) -> Result<CallId, CudaError> {
+        valid(self.name(), call)?;
         let card = self.context.ordinal();
         self.context.bind_to_thread().map_err(|e| fail(card, "cuCtxSetCurrent", e))?;
         let mut runs = Vec::new();

@@ -33,7 +33,7 @@ impl Default for CuDnnOptions {
     }
 }
 
-/// Which slots of a call run in one go.
+/// Which slots of a call run in one go. `attention_check`, the crate's example, says on a card what its cuDNN takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Together {
     /// All, wherever their operands lie.
