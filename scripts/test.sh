@@ -74,10 +74,12 @@ check "documentation" documentation || true
 check "tests" rust_tests || true
 check "every system verified" cargo run --release --locked --quiet -- verify || true
 if command -v python3 >/dev/null; then
+    check "PyTorch peers are Python" env PYTHONPYCACHEPREFIX="$work/pycache" python3 -m py_compile scripts/peers/*.py || true
     check "Python example of a system" cargo run --release --locked --quiet -- verify --system greedy-blocks --cases 8 || true
     check "Python example in a figure" cargo run --release --locked --quiet -- reproduce --quick --figure fig13 \
         --system greedy-blocks --system libra --out "$work/example" || true
 else
+    skip "PyTorch peers are Python" "python3 is not installed"
     skip "Python example of a system" "python3 is not installed"
 fi
 

@@ -71,11 +71,14 @@ pub enum Found {
 pub struct Wrong {
     /// The first tensor that does.
     pub tensor: TensorReport,
+    /// The error that was allowed.
+    pub tolerance: f64,
 }
 
 impl Wrong {
     fn text(&self) -> String {
         let TensorReport { tensor, error, at, found } = &self.tensor;
+        let tolerance = self.tolerance;
         let place = at.map_or_else(String::new, |at| {
             let Place { seq, document, row, document_row, head, element } = at;
             format!(" of sequence {seq}, document {document}, row {row} ({document_row} of the document), head {head}, element {element}")
@@ -83,7 +86,7 @@ impl Wrong {
         match found {
             Found::Number { value, expected } => {
                 format!(
-                    "{tensor}{place} is {value:.6}, dense attention gives {expected:.6}: error {error:.1e}, above {TOLERANCE:.0e}"
+                    "{tensor}{place} is {value:.6}, dense attention gives {expected:.6}: error {error:.1e}, above {tolerance:.0e}"
                 )
             }
             Found::NotANumber => format!("{tensor}{place} is not a number"),
@@ -104,8 +107,16 @@ impl Report {
     /// # Errors
     /// The first tensor that is not.
     pub fn verdict(&self) -> Result<(), Wrong> {
-        match self.tensors.iter().find(|t| t.error.is_nan() || t.error > TOLERANCE) {
-            Some(tensor) => Err(Wrong { tensor: tensor.clone() }),
+        self.within(TOLERANCE)
+    }
+
+    /// Whether all tensors are within a tolerance.
+    ///
+    /// # Errors
+    /// The first tensor that is not.
+    pub fn within(&self, tolerance: f64) -> Result<(), Wrong> {
+        match self.tensors.iter().find(|t| t.error.is_nan() || t.error > tolerance) {
+            Some(tensor) => Err(Wrong { tensor: tensor.clone(), tolerance }),
             None => Ok(()),
         }
     }

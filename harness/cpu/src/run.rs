@@ -48,12 +48,28 @@ pub struct Outputs {
 }
 
 impl Outputs {
+    /// Results for these inputs of which nothing has been written.
+    pub fn unwritten(inputs: &Inputs) -> Self {
+        let tokens = inputs.tokens();
+        let table = |tensor| Table::poisoned(tensor, inputs.shape, &tokens);
+        Self {
+            o: table(Tensor::O),
+            lse: table(Tensor::Lse),
+            dq: table(Tensor::DQ),
+            dk: table(Tensor::DK),
+            dv: table(Tensor::DV),
+            forward_trace: Vec::new(),
+            backward_trace: Vec::new(),
+        }
+    }
+
     /// False for a row and head that no instruction has written to.
     pub fn is_written(values: &[f32]) -> bool {
         !is_poison(values)
     }
 
-    fn table(&mut self, tensor: Tensor) -> Option<&mut Table> {
+    /// The table of a result tensor.
+    pub fn table_mut(&mut self, tensor: Tensor) -> Option<&mut Table> {
         match tensor {
             Tensor::O => Some(&mut self.o),
             Tensor::Lse => Some(&mut self.lse),
@@ -67,7 +83,7 @@ impl Outputs {
     /// Copies a buffer's rows that have been written.
     fn collect(&mut self, memory: &Memory<'_>) {
         let reading = memory.read();
-        let Some(table) = self.table(memory.buffer.tensor) else { return };
+        let Some(table) = self.table_mut(memory.buffer.tensor) else { return };
         for (index, seq, row) in each_row(memory.buffer) {
             for head in memory.buffer.heads.start..memory.buffer.heads.end {
                 let from = reading.at(index, head).filter(|values| !is_poison(values));
@@ -91,17 +107,7 @@ pub fn run(program: &Program, inputs: &Inputs, options: &RunOptions) -> Result<O
     if bytes > options.memory_bytes {
         return Err(CpuError::Memory { bytes, limit: options.memory_bytes });
     }
-    let tokens = inputs.tokens();
-    let table = |tensor| Table::poisoned(tensor, program.shape, &tokens);
-    let mut outputs = Outputs {
-        o: table(Tensor::O),
-        lse: table(Tensor::Lse),
-        dq: table(Tensor::DQ),
-        dk: table(Tensor::DK),
-        dv: table(Tensor::DV),
-        forward_trace: Vec::new(),
-        backward_trace: Vec::new(),
-    };
+    let mut outputs = Outputs::unwritten(inputs);
     let states = ranks(program, Pass::Forward, inputs, None)?;
     let (forward, trace) = execute(program, Pass::Forward, states, options)?;
     outputs.forward_trace = trace;

@@ -5,9 +5,14 @@
 //! and opens NVIDIA's libraries at run time: the crate builds and links where there are none.
 
 pub mod attention;
+mod card_info;
 mod error;
+pub mod gemm;
 pub mod libraries;
 pub mod run;
 pub mod steps;
+mod tolerance;
 
+pub use card_info::{CardInfo, launch_timer};
 pub use error::CudaError;
+pub use tolerance::{BF16_TOLERANCE, LSE_TOLERANCE};

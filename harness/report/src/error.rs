@@ -40,6 +40,14 @@ pub enum ReportError {
         /// The id.
         id: String,
     },
+    /// A page's name cannot name a file, or another page has it.
+    #[error(
+        "page name {name:?} is not usable; use lower-case letters, digits, '-', '_' and '.', starting with a letter or digit, at most 80 characters, not index and each once"
+    )]
+    PageName {
+        /// The name.
+        name: String,
+    },
     /// Two figures share an id.
     #[error("figure id {id:?} is used twice; give each figure its own")]
     DuplicateFigure {

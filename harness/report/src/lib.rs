@@ -1,7 +1,7 @@
-//! Turns a data model into a self-contained static report: one page with inline SVG figures and their tables, and
-//! beside it CSV, LaTeX and SVG files.
+//! Turns a data model into a self-contained static report: pages with inline SVG figures and their tables, and beside
+//! them CSV, LaTeX and SVG files.
 //!
-//! The page needs no script and no network; it adapts to dark mode, phones and print. The same model gives the same
+//! A page needs no script and no network; it adapts to dark mode, phones and print. The same model gives the same
 //! bytes. This crate reads no runs and knows no other part of the workspace: whoever has the numbers fills in a
 //! [`Site`] and calls [`render()`].
 
@@ -22,5 +22,5 @@ mod view;
 
 pub use error::ReportError;
 pub use figure::{Axis, Cell, Column, Figure, HeatCell, Mark, Named, Panel, Point, Quantiles, Scale, Side, Table};
-pub use model::{Download, Failure, Kind, Section, Site, Status, SummaryRow, SystemCard, Verdict};
+pub use model::{Download, Failure, Kind, Page, Section, Site, Status, SummaryRow, SystemCard, Verdict};
 pub use render::{Rendered, render};

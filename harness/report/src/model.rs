@@ -48,9 +48,31 @@ pub struct Site {
     pub failures: Vec<Failure>,
     /// Further files of the run.
     pub downloads: Vec<Download>,
+    /// Further pages of the report.
+    pub pages: Vec<Page>,
 }
 
-/// How a number came to be. The five are never mixed.
+/// A further page, beside `index.html` and linked from it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Page {
+    /// Name of the file without `.html`, under the same rules as a figure's id; not `index`.
+    pub name: String,
+    /// Title.
+    pub title: String,
+    /// One line: what the page answers. Stands below the title and beside the link.
+    pub subtitle: String,
+    /// What it says, in paragraphs.
+    pub text: Vec<String>,
+    /// Name and value of each thing known of what the page rests on.
+    pub facts: Vec<(String, String)>,
+    /// Figures, in reading order. Their ids differ from those of all other pages.
+    pub figures: Vec<Figure>,
+    /// How the numbers were made.
+    pub method: Vec<Section>,
+}
+
+/// How a number came to be. The six are never mixed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -59,6 +81,8 @@ pub enum Kind {
     /// Priced by event simulation on a machine profile.
     #[default]
     Simulated,
+    /// Simulated with launches timed on a card.
+    Replayed,
     /// Counted or computed exactly from the inputs.
     Computed,
     /// From a model with a fitted or assumed parameter.
@@ -73,6 +97,7 @@ impl Kind {
         match self {
             Self::Measured => "measured",
             Self::Simulated => "simulated",
+            Self::Replayed => "replayed",
             Self::Computed => "computed",
             Self::Modelled => "modelled",
             Self::Published => "published",

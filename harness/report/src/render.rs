@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use crate::error::ReportError;
 use crate::export;
+use crate::figure::Figure;
 use crate::model::{Download, Site};
 use crate::templates::Templates;
-use crate::view;
+use crate::view::{self, FigureFile};
 
 /// Longest figure id.
 const LONGEST_ID: usize = 80;
@@ -17,22 +18,22 @@ const LONGEST_ID: usize = 80;
 /// What was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rendered {
-    /// The page.
+    /// The first page.
     pub index: PathBuf,
-    /// All files, the page last.
+    /// All files, `index.html` last.
     pub files: Vec<PathBuf>,
     /// Their size together.
     pub bytes: u64,
 }
 
-/// Renders a report into a folder: `index.html`, and for each figure `data/<id>.csv`, `.tex`, `.svg` and, where the
+/// Renders a report into a folder: `index.html`, the further pages, and for each figure `data/<id>.csv`, `.tex`, `.svg` and, where the
 /// model carries one, `.parquet`.
 ///
 /// `templates` names a folder whose files replace the built-in templates of the same name. Everything is made in
 /// memory first and each file then replaced in one step, so a fault in model or templates leaves the folder as it was.
 ///
 /// # Errors
-/// A figure id that cannot be a file name or is used twice, a table row longer than its header, a download outside
+/// A figure id or page name that cannot be a file name or is used twice, a table row longer than its header, a download outside
 /// the folder, a faulty template (with file and line), a folder that cannot be written.
 pub fn render(site: &Site, templates: Option<&Path>, out: &Path) -> Result<Rendered, ReportError> {
     check(site)?;
@@ -41,14 +42,11 @@ pub fn render(site: &Site, templates: Option<&Path>, out: &Path) -> Result<Rende
     let page = templates.page("index.html", &view)?;
     let data = out.join("data");
     let mut files: Vec<(PathBuf, Vec<u8>)> = Vec::new();
-    for (figure, picture) in site.figures.iter().zip(pictures) {
-        let file = |suffix: &str| data.join(format!("{}.{suffix}", picture.id));
-        files.push((file("csv"), export::csv(figure).into_bytes()));
-        files.push((file("tex"), export::latex(figure).into_bytes()));
-        files.push((file("svg"), picture.svg.clone().into_bytes()));
-        if let Some(parquet) = &figure.parquet {
-            files.push((file("parquet"), parquet.clone()));
-        }
+    figure_files(&site.figures, &pictures, &data, &mut files);
+    for further in &site.pages {
+        let (view, pictures) = view::build_page(site, further)?;
+        figure_files(&further.figures, &pictures, &data, &mut files);
+        files.push((out.join(format!("{}.html", further.name)), templates.page("page.html", &view)?.into_bytes()));
     }
     let index = out.join("index.html");
     files.push((index.clone(), page.into_bytes()));
@@ -63,15 +61,40 @@ pub fn render(site: &Site, templates: Option<&Path>, out: &Path) -> Result<Rende
     })
 }
 
+/// The files beside the pages that hold a figure's data and picture.
+fn figure_files(figures: &[Figure], pictures: &[FigureFile], data: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) {
+    for (figure, picture) in figures.iter().zip(pictures) {
+        let file = |suffix: &str| data.join(format!("{}.{suffix}", picture.id));
+        // A figure without a panel is a table alone.
+        let drawn = (!figure.panels.is_empty()).then(|| (file("svg"), picture.svg.clone().into_bytes()));
+        files.push((file("csv"), export::csv(figure).into_bytes()));
+        files.push((file("tex"), export::latex(figure).into_bytes()));
+        files.extend(drawn);
+        if let Some(parquet) = &figure.parquet {
+            files.push((file("parquet"), parquet.clone()));
+        }
+    }
+}
+
+/// True for a name that is safe as a file's and as an anchor's.
+fn usable(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    name.starts_with(plain)
+        && name.len() <= LONGEST_ID
+        && name.chars().all(|c| plain(c) || matches!(c, '-' | '_' | '.'))
+}
+
 fn check(site: &Site) -> Result<(), ReportError> {
+    let mut names = BTreeSet::from(["index"]);
+    for page in &site.pages {
+        if !usable(&page.name) || !names.insert(&page.name) {
+            return Err(ReportError::PageName { name: page.name.clone() });
+        }
+    }
     let mut ids = BTreeSet::new();
-    for figure in &site.figures {
+    for figure in site.figures.iter().chain(site.pages.iter().flat_map(|page| &page.figures)) {
         let id = &figure.id;
-        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-        let usable = id.starts_with(plain)
-            && id.len() <= LONGEST_ID
-            && id.chars().all(|c| plain(c) || matches!(c, '-' | '_' | '.'));
-        if !usable {
+        if !usable(id) {
             return Err(ReportError::FigureId { id: id.clone() });
         }
         if !ids.insert(id) {

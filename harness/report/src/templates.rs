@@ -11,9 +11,10 @@ use crate::canvas::push_escaped;
 use crate::error::ReportError;
 use crate::text;
 
-const BUILT_IN: [(&str, &str); 6] = [
+const BUILT_IN: [(&str, &str); 7] = [
     ("base.html", include_str!("../../../report-templates/base.html")),
     ("index.html", include_str!("../../../report-templates/index.html")),
+    ("page.html", include_str!("../../../report-templates/page.html")),
     ("summary.html", include_str!("../../../report-templates/summary.html")),
     ("figure.html", include_str!("../../../report-templates/figure.html")),
     ("table.html", include_str!("../../../report-templates/table.html")),

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::error::ReportError;
 use crate::export;
 use crate::figure::{Cell, Figure, Mark};
-use crate::model::{Site, Status, SummaryRow, Verdict};
+use crate::model::{Page, Site, Status, SummaryRow, Verdict};
 use crate::number;
 use crate::palette::{self, Looks};
 use crate::picture;
@@ -18,7 +18,7 @@ const FOLD_BEYOND: usize = 40;
 /// Cells with more characters than this are broken over lines.
 const LONG_CELL: usize = 28;
 
-/// Everything on the page.
+/// Everything on the first page.
 #[derive(Serialize)]
 pub(crate) struct View<'a> {
     site: &'a Site,
@@ -26,6 +26,19 @@ pub(crate) struct View<'a> {
     summary: Vec<SummaryView<'a>>,
     figures: Vec<FigureView<'a>>,
     failures: Vec<FailureView<'a>>,
+    palette_light: String,
+    palette_dark: String,
+    palette_classes: String,
+}
+
+/// Everything on a further page.
+#[derive(Serialize)]
+pub(crate) struct PageView<'a> {
+    /// Title of the report.
+    report: &'a str,
+    revision: &'a str,
+    page: &'a Page,
+    figures: Vec<FigureView<'a>>,
     palette_light: String,
     palette_dark: String,
     palette_classes: String,
@@ -126,17 +139,9 @@ pub(crate) struct FigureFile {
 
 /// Draws everything and prepares the page.
 pub(crate) fn build(site: &Site) -> Result<(View<'_>, Vec<FigureFile>), ReportError> {
-    let looks = Looks::new(site.series_order.iter().map(String::as_str).chain(series(site)));
+    let looks = looks(site, &site.figures);
     let ids: BTreeSet<&str> = site.figures.iter().map(|f| f.id.as_str()).collect();
-    let mut figures = Vec::new();
-    let mut files = Vec::new();
-    for figure in &site.figures {
-        let fault = |message: String| ReportError::Draw { figure: figure.id.clone(), message };
-        let style = Style::new(&looks, figure);
-        let legend = plot::entries(figure, &style);
-        files.push(FigureFile { id: figure.id.clone(), svg: picture::file(figure, &style, &legend).map_err(fault)? });
-        figures.push(figure_view(figure, &style, &legend).map_err(fault)?);
-    }
+    let (figures, files) = draw(&site.figures, &looks)?;
     let facts = [
         ("Command", &site.command, true),
         ("Revision", &site.revision, true),
@@ -171,9 +176,42 @@ pub(crate) fn build(site: &Site) -> Result<(View<'_>, Vec<FigureFile>), ReportEr
     Ok((view, files))
 }
 
+/// Draws a further page and prepares it.
+pub(crate) fn build_page<'a>(site: &'a Site, page: &'a Page) -> Result<(PageView<'a>, Vec<FigureFile>), ReportError> {
+    let (figures, files) = draw(&page.figures, &looks(site, &page.figures))?;
+    let view = PageView {
+        report: &site.title,
+        revision: &site.revision,
+        page,
+        figures,
+        palette_light: palette::variables(false),
+        palette_dark: palette::variables(true),
+        palette_classes: palette::classes(),
+    };
+    Ok((view, files))
+}
+
+/// Colours and markers: systems as everywhere in the report, then what the figures add.
+fn looks(site: &Site, figures: &[Figure]) -> Looks {
+    Looks::new(site.series_order.iter().map(String::as_str).chain(series(figures)))
+}
+
+fn draw<'a>(figures: &'a [Figure], looks: &Looks) -> Result<(Vec<FigureView<'a>>, Vec<FigureFile>), ReportError> {
+    let mut views = Vec::new();
+    let mut files = Vec::new();
+    for figure in figures {
+        let fault = |message: String| ReportError::Draw { figure: figure.id.clone(), message };
+        let style = Style::new(looks, figure);
+        let legend = plot::entries(figure, &style);
+        files.push(FigureFile { id: figure.id.clone(), svg: picture::file(figure, &style, &legend).map_err(fault)? });
+        views.push(figure_view(figure, &style, &legend).map_err(fault)?);
+    }
+    Ok((views, files))
+}
+
 /// Series in order of appearance.
-fn series(site: &Site) -> impl Iterator<Item = &str> {
-    site.figures.iter().flat_map(|f| &f.panels).flat_map(|p| &p.marks).filter_map(|mark| match mark {
+fn series(figures: &[Figure]) -> impl Iterator<Item = &str> {
+    figures.iter().flat_map(|f| &f.panels).flat_map(|p| &p.marks).filter_map(|mark| match mark {
         Mark::Line { series, .. }
         | Mark::Points { series, .. }
         | Mark::Steps { series, .. }

@@ -15,7 +15,9 @@ pub mod profile;
 pub mod step_model;
 
 pub use error::{ConfigError, SimError};
-pub use event::{PassTimes, Runs, TraceEvent, WaveTimes, simulate, simulate_pass};
+pub use event::{
+    Launch, LaunchTimes, PassTimes, Runs, TraceEvent, WaveTimes, simulate, simulate_launches, simulate_pass,
+};
 pub use machine::{LinearCost, Machine};
 pub use pricing::{Pricing, TableError};
 pub use profile::{Overrides, Profile, Transport};

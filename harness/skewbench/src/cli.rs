@@ -222,6 +222,12 @@ pub struct CommonRunArgs {
     /// Where numbers come from
     #[arg(long, short = 'b', value_enum, default_value_t)]
     pub backend: Backend,
+    /// Seconds that the card of --backend replay may be busy
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=604_800))]
+    pub budget: u32,
+    /// Card of --backend replay
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub card: usize,
     /// Machine profile: a shipped name or a JSON file
     #[arg(long, value_name = "NAME|FILE")]
     pub profile: Option<String>,

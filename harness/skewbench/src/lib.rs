@@ -1,5 +1,6 @@
 //! The skewbench command line: experiments in, runs and reports out.
 
+pub mod card;
 pub mod cells;
 pub mod cli;
 pub mod commands;
@@ -8,6 +9,8 @@ pub mod failure;
 pub mod metrics;
 pub mod present;
 pub mod progress;
+pub mod replay;
 pub mod scheduler;
+pub mod shipped;
 pub mod trace;
 pub mod tuner;

@@ -61,6 +61,8 @@ pub struct Options {
     pub requeue: bool,
     /// Command line, for the manifest.
     pub command: Vec<String>,
+    /// The card that launches are timed on, for the manifest; null where there is none.
+    pub devices: Value,
 }
 
 /// The maps of a cell's coordinates, as the store keeps them.
@@ -94,7 +96,7 @@ pub fn inputs(expanded: &Expanded, resources: &Resources, options: &Options) -> 
         seeds: [("master".to_owned(), expanded.seed)].into(),
         git,
         libraries: [("rustc".to_owned(), env!("SKEWBENCH_RUSTC").to_owned())].into(),
-        devices: Value::Null,
+        devices: options.devices.clone(),
         cells: expanded.cells.iter().map(|cell| Cell::new(&cell.inputs(), coordinates(cell))).collect(),
     }
 }
@@ -106,14 +108,17 @@ struct Job<'a> {
     ids: Vec<CellId>,
 }
 
-/// Runs experiments, each into its own folder.
+/// Runs experiments, each into its own folder. `before` is given the distinct cells that are not finished yet, before the first
+/// of them is computed.
 ///
 /// # Errors
-/// A folder that cannot be used, a store that cannot be written, or an interruption. A cell that fails is no error.
+/// A folder that cannot be used, a store that cannot be written, an interruption, or what `before` refuses. A cell that fails
+/// is no error.
 pub fn execute(
     experiments: &[(&Expanded, &Path)],
     resources: &Resources,
     options: &Options,
+    before: impl FnOnce(&[&CellSpec]) -> Result<(), Failure>,
 ) -> Result<Outcome, Failure> {
     let mut outcome = Outcome::default();
     let mut jobs = Vec::new();
@@ -143,6 +148,8 @@ pub fn execute(
             }
         }
     }
+    let finished = |id: &CellId| jobs.iter().any(|job| job.ids.contains(id) && job.run.is_finished(id));
+    before(&distinct.iter().filter(|(id, _)| !finished(id)).map(|(_, cell)| *cell).collect::<Vec<_>>())?;
     let progress = Progress::new("cells", distinct.len() as u64);
     for (id, cell) in distinct {
         let waiting: Vec<&Job<'_>> =

@@ -9,6 +9,8 @@ pub enum Kind {
     Measured,
     /// Priced by the event simulator on a profile.
     Simulated,
+    /// Simulated with launches timed on a card.
+    Replayed,
     /// Follows exactly from the input, e.g. pairs or their balance.
     Computed,
     /// The result of a formula over simulated or measured parts.

@@ -6,7 +6,7 @@ use skewbench_sim::{Machine, Pricing, Runs, simulate};
 use crate::Backend;
 use crate::finding::{Finding, Place, Seen};
 use crate::guard::guarded;
-use crate::numbers::numbers;
+use crate::numbers::{on_cpu, on_runner};
 
 /// Plans a domain twice, and checks that the plans agree, that the checker accepts them, that no rank has more work than
 /// the planner declares, and what the backend says of the program.
@@ -17,7 +17,7 @@ pub fn verify(
     planner: &dyn Planner,
     domain: &Domain<'_>,
     pricing: &std::sync::Arc<Pricing>,
-    backend: Backend,
+    backend: Backend<'_>,
     seed: u64,
     at: Place,
     seen: &mut Seen,
@@ -36,7 +36,7 @@ fn checked(
     plan: &Plan,
     domain: &Domain<'_>,
     pricing: &std::sync::Arc<Pricing>,
-    backend: Backend,
+    backend: Backend<'_>,
     bound: u64,
     seed: u64,
     at: Place,
@@ -69,8 +69,9 @@ fn checked(
     let lowered = guarded("lowering", || lower(plan, &facts, &checked.operands))?;
     let program = lowered.map_err(|e| Finding::Numbers { at, what: e.to_string() })?;
     match backend {
-        Backend::Cpu => numbers(plan, &program, seed, at, seen)?,
+        Backend::Cpu => on_cpu(plan, &program, seed, at, seen)?,
         Backend::Sim => simulated(plan, &program, domain, pricing, at)?,
+        Backend::Runner(runner) => on_runner(runner, plan, &program, seed, at, seen)?,
     }
     seen.domains += 1;
     Ok(())

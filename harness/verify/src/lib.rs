@@ -16,5 +16,5 @@ pub use case::Case;
 pub use finding::{Ending, Finding, Place, Seen};
 pub use named::{Conformed, Outcome, Registry, Systems, conforms, smallest_wrong, verify_number};
 pub use numbers::TOLERANCE;
-pub use run::{Backend, Subject, verify_case};
+pub use run::{Backend, Runner, Subject, verify_case};
 pub use shrink::shrink;

@@ -60,7 +60,7 @@ fn draw(systems: &dyn Systems, system: &str, number: u64) -> Result<Case, String
     Ok(Case::draw(number, &specs, STEPS[usize::from(!stateful)]))
 }
 
-fn verify_named(systems: &dyn Systems, system: &str, case: &Case, backend: Backend) -> Result<Ending, String> {
+fn verify_named(systems: &dyn Systems, system: &str, case: &Case, backend: Backend<'_>) -> Result<Ending, String> {
     Ok(match systems.build(system, &case.options, case.seed)? {
         Ok(built) => {
             let subject = Subject { placement: built.placement(), planner: built.planner(), pool: built.pool() };
@@ -87,7 +87,12 @@ pub struct Outcome {
 ///
 /// # Errors
 /// When there is no such system.
-pub fn verify_number(systems: &dyn Systems, system: &str, number: u64, backend: Backend) -> Result<Outcome, String> {
+pub fn verify_number(
+    systems: &dyn Systems,
+    system: &str,
+    number: u64,
+    backend: Backend<'_>,
+) -> Result<Outcome, String> {
     let drawn = draw(systems, system, number)?;
     let drew_options = !drawn.options.is_empty();
     let run = |case: &Case| verify_named(systems, system, case, backend);
@@ -143,7 +148,7 @@ pub fn smallest_wrong(
     system: &str,
     case: &Case,
     finding: Finding,
-    backend: Backend,
+    backend: Backend<'_>,
 ) -> (Case, Finding) {
     let wrong = |case: &Case| match verify_named(systems, system, case, backend) {
         Ok(Ending::Wrong(finding)) => Some(finding),
@@ -167,7 +172,7 @@ pub struct Conformed {
 ///
 /// # Errors
 /// What is wrong, with the smallest case found and how to run it again; why the system refuses the case with its defaults.
-pub fn conforms(system: &str, number: u64, backend: Backend) -> Result<Conformed, String> {
+pub fn conforms(system: &str, number: u64, backend: Backend<'_>) -> Result<Conformed, String> {
     let Outcome { case, ending, drew_options, .. } = verify_number(&Registry, system, number, backend)?;
     let again = format!("again: skewbench verify --system {system} --backend {} --case {number}", backend.name());
     match ending {
@@ -198,7 +203,7 @@ pub fn conforms(system: &str, number: u64, backend: Backend) -> Result<Conformed
 macro_rules! conformance {
     (cases = $cases:expr; $($module:ident: $name:expr),* $(,)?) => {
         $(mod $module {
-            fn run(backend: $crate::Backend) {
+            fn run(backend: $crate::Backend<'_>) {
                 let case = |number| $crate::conforms($name, number, backend).unwrap_or_else(|wrong| panic!("{wrong}"));
                 let cases: Vec<$crate::Conformed> = (0..$cases).map(case).collect();
                 let drew = cases.iter().filter(|case| case.drew_options).count();

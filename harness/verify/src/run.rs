@@ -1,5 +1,7 @@
 use std::sync::{Arc, OnceLock};
 
+use skewbench_cpu::{Inputs, Report};
+use skewbench_exec::Program;
 use skewbench_plan::{
     Domain, FlopsCost, PackedSequence, PlaceContext, PlacedStep, Placement, Planner, Scope, SystemError,
 };
@@ -8,24 +10,53 @@ use skewbench_sim::{Pricing, Profile};
 use crate::finding::{Ending, Finding, Place, Seen};
 use crate::{Case, domain, placement};
 
+/// Runs programs with real data elsewhere than on the CPU.
+pub trait Runner: Sync {
+    /// Name of the backend.
+    fn name(&self) -> &'static str;
+
+    /// Largest error of a right program, as [`TOLERANCE`](crate::TOLERANCE) is for the CPU.
+    fn tolerance(&self) -> f64;
+
+    /// The case that stands for a drawn one, where kernels lack some sizes or there is no room for so many ranks.
+    fn adapt(&self, case: Case) -> Case;
+
+    /// Runs a program and compares what it leaves with dense attention.
+    ///
+    /// # Errors
+    /// Why it does not run to its end.
+    fn measure(&self, program: &Program, inputs: Inputs) -> Result<Report, String>;
+}
+
 /// What runs the program of a verified plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Backend {
+#[derive(Clone, Copy)]
+pub enum Backend<'a> {
     /// Real data on the CPU, compared with dense attention.
     Cpu,
     /// The simulator: prices are plausible, complete and repeatable.
     Sim,
+    /// Real data elsewhere.
+    Runner(&'a dyn Runner),
 }
 
-impl Backend {
-    /// All of them.
+impl Backend<'_> {
+    /// Those that every machine has.
     pub const ALL: [Self; 2] = [Self::Cpu, Self::Sim];
 
-    /// `cpu` or `sim`.
+    /// Name as on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
             Self::Sim => "sim",
+            Self::Runner(runner) => runner.name(),
+        }
+    }
+
+    /// Largest error of a right program.
+    pub fn tolerance(self) -> f64 {
+        match self {
+            Self::Cpu | Self::Sim => crate::TOLERANCE,
+            Self::Runner(runner) => runner.tolerance(),
         }
     }
 }
@@ -55,7 +86,11 @@ fn pricing() -> Result<&'static Arc<Pricing>, Finding> {
 }
 
 /// Runs one case through a system and a backend.
-pub fn verify_case(subject: Subject<'_>, case: &Case, backend: Backend) -> Ending {
+pub fn verify_case(subject: Subject<'_>, case: &Case, backend: Backend<'_>) -> Ending {
+    let case = &match backend {
+        Backend::Runner(runner) => runner.adapt(case.clone()),
+        Backend::Cpu | Backend::Sim => case.clone(),
+    };
     match run(subject, case, backend) {
         Ok(seen) => Ending::Right(seen),
         Err(Ok(SystemError::Failed(what))) => Ending::Wrong(Finding::Failed { what }),
@@ -64,7 +99,7 @@ pub fn verify_case(subject: Subject<'_>, case: &Case, backend: Backend) -> Endin
     }
 }
 
-fn run(subject: Subject<'_>, case: &Case, backend: Backend) -> Result<Seen, Result<SystemError, Finding>> {
+fn run(subject: Subject<'_>, case: &Case, backend: Backend<'_>) -> Result<Seen, Result<SystemError, Finding>> {
     let pricing = pricing().map_err(Err)?;
     let layout = case.layout();
     let context =

@@ -1,7 +1,7 @@
 use crate::{AttentionShape, Mask, Pass};
 
 /// Rows and keys of one tile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TileShape {
     /// Query rows.
     pub q: u32,

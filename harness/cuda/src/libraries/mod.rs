@@ -3,6 +3,7 @@
 //! Only what we call is bound, from a file that we have chosen: a library that is not there is an error that says what to
 //! install, never a failure to start.
 
+mod cublaslt;
 mod cudnn;
 mod driver;
 mod nccl;
@@ -10,6 +11,7 @@ mod nvrtc;
 mod open;
 mod probe;
 
+pub use cublaslt::{CublasLtTable, cublaslt};
 pub use cudnn::{CuDnnTable, cudnn};
 pub use driver::{driver, fail};
 pub use nccl::{Nccl, nccl};

@@ -1,1 +1,31 @@
 //! Runs steps on cards.
+//!
+//! A [`Session`] gives every rank a thread and a card. [`Session::load`] prepares the programs of a wave; nothing of it is
+//! timed. [`Session::execute`] issues a pass on all ranks, without a wait of the host for a card inside it, and times it
+//! by events of the cards. [`Generated`] inputs are the same bit by bit on cards and on the host, so that sampled rows of
+//! large results can be verified ([`Sampler`]) without copying anything else.
+//!
+//! Ranks are threads of one process.
+
+mod board;
+mod card;
+mod inputs;
+mod nccl;
+mod options;
+mod rank;
+mod rows;
+mod sample;
+mod script;
+mod session;
+mod state;
+mod tables;
+mod wave;
+
+pub use card::cards;
+pub use inputs::{Generated, rounded, value};
+pub use options::{Execution, Mode, Placement, RankTime, SessionOptions, Transport};
+pub use sample::{
+    LSE_TOLERANCE, ROW_TOLERANCE, SAMPLE_TOLERANCE, SampleOptions, SampleReport, SampleWrong, Sampler, TensorSample,
+};
+pub use session::{AttentionFactory, Session};
+pub use state::CardState;

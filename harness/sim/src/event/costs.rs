@@ -1,6 +1,7 @@
-use skewbench_exec::{Instr, InstrKind, PassProgram, Program};
+use skewbench_exec::{Instr, InstrId, InstrKind, PassProgram, Program};
 use skewbench_plan::Pass;
 
+use super::times::{Launch, LaunchTimes};
 use crate::{Machine, SimError};
 
 /// A stream of the program with its place in the flat list of instructions.
@@ -31,7 +32,12 @@ const MAX_STREAMS: usize = 256;
 const MAX_RANKS: usize = 1 << 24;
 
 impl<'a> Priced<'a> {
-    pub(super) fn new(program: &'a Program, pass: Pass, machine: &Machine) -> Result<Self, SimError> {
+    pub(super) fn new(
+        program: &'a Program,
+        pass: Pass,
+        machine: &Machine,
+        launches: &LaunchTimes<'_>,
+    ) -> Result<Self, SimError> {
         let table = program.pass(pass);
         let ranks = table.ranks.len();
         if machine.nodes.len() != ranks || ranks >= MAX_RANKS {
@@ -56,9 +62,12 @@ impl<'a> Priced<'a> {
                 priced.streams.push(Stream { rank, number, instrs, base: priced.duration.len() });
                 for (index, instr) in instrs.iter().enumerate() {
                     let at = |what| SimError::Index { rank, stream: number, index: index as u32, what };
-                    let nominal = pricer.nominal_ps(instr).map_err(at)?;
+                    let price = pricer.nominal_ps(instr).map_err(at)?;
+                    let launch = matches!(instr.kind, InstrKind::Launch { .. });
+                    let id = InstrId { stream: number, index: index as u32 };
+                    let nominal = if launch { launches(Launch { pass, rank, id, price_ps: price }) } else { price };
                     let ps = if factor == 1.0 { nominal } else { (nominal as f64 * factor) as u64 };
-                    if matches!(instr.kind, InstrKind::Launch { .. }) {
+                    if launch {
                         priced.launch_ps[rank as usize] = priced.launch_ps[rank as usize].saturating_add(ps);
                     }
                     priced.duration.push(ps);

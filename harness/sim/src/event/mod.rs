@@ -22,4 +22,6 @@ mod engine;
 mod links;
 mod times;
 
-pub use times::{PassTimes, Runs, TraceEvent, WaveTimes, simulate, simulate_pass};
+pub use times::{
+    Launch, LaunchTimes, PassTimes, Runs, TraceEvent, WaveTimes, simulate, simulate_launches, simulate_pass,
+};

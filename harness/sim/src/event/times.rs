@@ -1,5 +1,5 @@
-use skewbench_exec::Program;
 pub use skewbench_exec::TraceEvent;
+use skewbench_exec::{InstrId, Program};
 use skewbench_plan::Pass;
 
 use super::{
@@ -72,15 +72,43 @@ impl WaveTimes {
     }
 }
 
+/// A kernel call of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Pass.
+    pub pass: Pass,
+    /// Rank.
+    pub rank: u32,
+    /// The instruction.
+    pub id: InstrId,
+    /// Picoseconds by the machine's pricing, on a nominal card.
+    pub price_ps: u64,
+}
+
+/// Picoseconds that a kernel call takes on a nominal card. It is asked in the order of ranks, streams and instructions.
+pub type LaunchTimes<'a> = dyn Fn(Launch) -> u64 + 'a;
+
 /// Prices a program on a machine.
 ///
 /// # Errors
 /// When the program is not one that lowering makes of a checked plan for as many ranks as the machine has.
 pub fn simulate(program: &Program, machine: &Machine, runs: Runs) -> Result<WaveTimes, SimError> {
-    Ok(WaveTimes {
-        forward: simulate_pass(program, Pass::Forward, machine, runs)?,
-        backward: simulate_pass(program, Pass::Backward, machine, runs)?,
-    })
+    simulate_launches(program, machine, runs, &|launch| launch.price_ps)
+}
+
+/// As [`simulate`], with given times of kernel calls. All else costs what the machine's pricing says, and a card's time factor
+/// prolongs given times as it does prices.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn simulate_launches(
+    program: &Program,
+    machine: &Machine,
+    runs: Runs,
+    launches: &LaunchTimes<'_>,
+) -> Result<WaveTimes, SimError> {
+    let pass = |pass| pass_times(program, pass, machine, runs, launches);
+    Ok(WaveTimes { forward: pass(Pass::Forward)?, backward: pass(Pass::Backward)? })
 }
 
 /// Prices one pass of a program on a machine.
@@ -88,7 +116,17 @@ pub fn simulate(program: &Program, machine: &Machine, runs: Runs) -> Result<Wave
 /// # Errors
 /// As [`simulate`].
 pub fn simulate_pass(program: &Program, pass: Pass, machine: &Machine, runs: Runs) -> Result<PassTimes, SimError> {
-    let priced = Priced::new(program, pass, machine)?;
+    pass_times(program, pass, machine, runs, &|launch| launch.price_ps)
+}
+
+fn pass_times(
+    program: &Program,
+    pass: Pass,
+    machine: &Machine,
+    runs: Runs,
+    launches: &LaunchTimes<'_>,
+) -> Result<PassTimes, SimError> {
+    let priced = Priced::new(program, pass, machine, launches)?;
     let calls = Calls::new(&priced, machine)?;
     let mut links = Links::new(machine);
     let compute_rate = machine.pricing.profile().overlap().compute_rate;

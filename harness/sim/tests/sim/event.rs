@@ -3,7 +3,10 @@
 use crate::common::{Builder, machine};
 use skewbench_exec::{InstrId, InstrKind, Program};
 use skewbench_plan::{Mask, Pass, Span};
-use skewbench_sim::{Machine, Overrides, PassTimes, Runs, SimError, Transport, profile::Nic, simulate, simulate_pass};
+use skewbench_sim::{
+    Launch, Machine, Overrides, PassTimes, Runs, SimError, Transport, profile::Nic, simulate, simulate_launches,
+    simulate_pass,
+};
 
 const COPY_ENGINES: Overrides = Overrides {
     transport: Some(Transport::CopyEngines),
@@ -230,4 +233,21 @@ fn four_thousand_ranks_run() {
     let program = pipelined(4096);
     let machine = machine(Overrides::default(), (0..4096).map(|r| r / 8).collect());
     assert!(run(&program, &machine).wave_ps > 0);
+}
+
+#[test]
+fn given_launch_times_replace_prices_and_nothing_else() {
+    let program = pipelined(8);
+    let machine = machine(Overrides::default(), vec![0, 0, 0, 0, 1, 1, 1, 1]);
+    let priced = simulate(&program, &machine, Runs::ALL).expect("runs");
+    let same = simulate_launches(&program, &machine, Runs::ALL, &|launch| launch.price_ps).expect("runs");
+    assert_eq!(priced, same);
+    let slow = |launch: Launch| if launch.rank == 5 { 3 * launch.price_ps } else { launch.price_ps };
+    let slowed = simulate_launches(&program, &machine, Runs::ALL, &slow).expect("runs");
+    let mut expected = priced.forward.launch_ps.clone();
+    expected[5] *= 3;
+    assert_eq!(slowed.forward.launch_ps, expected);
+    assert!(slowed.forward.rank_end_ps[5] > 2 * priced.forward.rank_end_ps[5]);
+    assert_eq!(slowed.forward.transfers_only_ps, priced.forward.transfers_only_ps);
+    assert_eq!(slowed.forward.inter_bytes, priced.forward.inter_bytes);
 }

@@ -5,6 +5,7 @@ mod clock;
 mod in_order;
 mod kernels;
 mod prepare;
+mod replayed;
 mod resources;
 mod samples;
 mod spec;
@@ -13,11 +14,12 @@ mod waves;
 
 pub use balance::{BALANCE_TABLE, WINDOWS_TABLE};
 pub use clock::Clock;
-pub use kernels::KERNELS_TABLE;
+pub use kernels::{KERNELS_TABLE, kernel_shapes};
 pub use prepare::{Prepared, prepare};
+pub use replayed::{LAUNCHES_TABLE, Placed, Predicted, REPLAYED_TABLE};
 pub use resources::{Resources, workload_failure};
 pub use samples::{RANKS_TABLE, STEPS_TABLE, WAVES_TABLE, WaveRows};
-pub use spec::{BalanceCell, CellSpec, KernelsCell, MachineKey, WavesCell, WorkloadKey};
+pub use spec::{BalanceCell, CellSpec, KernelsCell, MachineKey, ReplayKey, WavesCell, WorkloadKey};
 pub use steps::{StepSource, step_seed};
 
 use skewbench_store::{Table, Timings};
@@ -36,14 +38,16 @@ pub struct Computed {
     pub timings: Timings,
 }
 
-/// Computes a cell. The same cell gives the same tables on any machine with any number of threads.
+/// Computes a cell. The same cell gives the same tables on any machine with any number of threads, unless its launches are
+/// timed on a card, which [`crate::replay::prepare`] has done.
 ///
 /// # Errors
-/// What keeps the system from placing, planning, checking or lowering one of the steps.
-pub fn compute(cell: &CellSpec, resources: &Resources) -> Result<Computed, Failure> {
+/// What keeps the system from placing, planning, checking or lowering one of the steps; a launch that the card refused.
+pub fn compute(spec: &CellSpec, resources: &Resources) -> Result<Computed, Failure> {
     let untimed = |tables| Computed { tables, timings: Timings::new() };
-    match cell {
+    match spec {
         CellSpec::Balance(cell) => balance::compute(cell, resources).map(untimed),
+        CellSpec::Waves(cell) if cell.replay.is_some() => replayed::compute(spec, cell, resources),
         CellSpec::Waves(cell) => waves::compute(cell, resources),
         CellSpec::Kernels(cell) => kernels::compute(cell, resources).map(untimed),
     }

@@ -12,6 +12,7 @@ use super::waves::Memo;
 use super::{MachineKey, StepSource, WorkloadKey};
 use crate::experiment::{Experiment, Scale, WorkloadFile};
 use crate::failure::Failure;
+use crate::replay::Session;
 
 type SourceKey = (String, u32, u64);
 
@@ -26,6 +27,7 @@ pub struct Resources {
     sources: Mutex<BTreeMap<SourceKey, Arc<StepSource>>>,
     catalogue: Catalogue,
     pub(super) memo: Memo,
+    replay: Session,
 }
 
 impl Resources {
@@ -48,6 +50,11 @@ impl Resources {
             self.recorded_profiles.insert(name.clone(), profile);
         }
         Ok(())
+    }
+
+    /// What was timed on a card.
+    pub fn replay(&self) -> &Session {
+        &self.replay
     }
 
     /// All systems that names can mean.

@@ -146,6 +146,8 @@ pub struct StepRow {
     pub late_steps_max: u32,
     /// True when the step runs exactly the documents that were delivered in it.
     pub preserved: bool,
+    /// Waves that the step has, whether they were all run or not.
+    pub waves: u32,
 }
 
 impl StepRow {
@@ -163,6 +165,7 @@ impl StepRow {
             late_token_steps: placed.late.iter().map(|d| u64::from(d.tokens) * u64::from(d.steps)).sum(),
             late_steps_max: placed.late.iter().map(|d| d.steps).max().unwrap_or(0),
             preserved: placed.preserved,
+            waves: placed.waves.len() as u32,
         }
     }
 }
@@ -183,5 +186,6 @@ pub fn step_table(rows: &[StepRow]) -> Result<Table, StoreError> {
         ("late_token_steps", Column::U64(rows.iter().map(|r| r.late_token_steps).collect())),
         ("late_steps_max", Column::U32(rows.iter().map(|r| r.late_steps_max).collect())),
         ("preserved", Column::Bool(rows.iter().map(|r| r.preserved).collect())),
+        ("waves", Column::U32(rows.iter().map(|r| r.waves).collect())),
     ])
 }

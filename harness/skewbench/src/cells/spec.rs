@@ -30,6 +30,20 @@ pub struct MachineKey {
     pub fingerprint: String,
 }
 
+/// How launches are timed, as cells name it: results of other cards, drivers or budgets are other results.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReplayKey {
+    /// Model of the card.
+    pub card: String,
+    /// Version of the driver.
+    pub driver: String,
+    /// Version of cuDNN.
+    pub cudnn: String,
+    /// Seconds that the card may be busy with the run.
+    pub budget_s: u32,
+}
+
 /// Work of pools under several groupings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BalanceCell {
@@ -81,6 +95,9 @@ pub struct WavesCell {
     pub band: bool,
     /// Price every program also with kernels that take no time, which the hidden share needs.
     pub transfers_alone: bool,
+    /// Time launches of some of the waves on a card.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replay: Option<ReplayKey>,
 }
 
 impl WavesCell {
@@ -96,6 +113,9 @@ impl WavesCell {
 pub struct KernelsCell {
     /// Machine.
     pub machine: MachineKey,
+    /// Time the calls of the table anew on a card.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replay: Option<ReplayKey>,
 }
 
 /// What a cell computes, completely.

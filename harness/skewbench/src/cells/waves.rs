@@ -12,17 +12,17 @@ use super::in_order::in_order;
 use super::prepare::{Prepared, nodes, prepare};
 use super::samples::{RankRow, StepRow, WaveRow, rank_table, step_table};
 use super::steps::step_seed;
-use super::{Computed, RANKS_TABLE, Resources, STEPS_TABLE, WAVES_TABLE, WaveRows, WavesCell};
+use super::{CellTables, Computed, RANKS_TABLE, Resources, STEPS_TABLE, StepSource, WAVES_TABLE, WaveRows, WavesCell};
 use crate::failure::Failure;
 use crate::scheduler::check_interrupted;
 
 /// What one domain of ranks did in one wave.
 #[derive(Clone, Debug, Default)]
-struct DomainRun {
+pub(super) struct DomainRun {
     /// One row a sequence of the domain; step, wave, pool and rank are left for the caller.
-    rows: Vec<WaveRow>,
+    pub(super) rows: Vec<WaveRow>,
     /// One row a rank.
-    ranks: Vec<RankRow>,
+    pub(super) ranks: Vec<RankRow>,
 }
 
 /// Domains of one sequence that were simulated already: the same documents on the same nodes take the same time.
@@ -58,65 +58,83 @@ struct Machines {
 }
 
 /// A cell made ready to run.
-struct Bench<'a> {
-    cell: &'a WavesCell,
-    system: System,
+pub(super) struct Bench<'a> {
+    pub(super) cell: &'a WavesCell,
+    pub(super) system: System,
     machines: Machines,
     /// Time of every card over the nominal time; empty when all are nominal.
     time_factors: Vec<f64>,
     memo: &'a Memo,
     /// Everything but documents and nodes that a domain's run depends on.
     memo_base: blake3::Hasher,
-    clock: Clock,
+    pub(super) clock: Clock,
+}
+
+/// A wave's domain, planned, with the cards that it runs on.
+pub(super) struct OnCards {
+    pub(super) made: Prepared,
+    pub(super) machine: Machine,
 }
 
 pub(super) fn compute(cell: &WavesCell, resources: &Resources) -> Result<Computed, Failure> {
     let bench = Bench::new(cell, resources)?;
     let source = resources.steps(&cell.workload, cell.gbs, cell.seed)?;
-    let per_chunk = source.steps_per_chunk();
-    let step = |index: u32| {
-        let chunk = source.chunk(u64::from(index / per_chunk));
-        chunk.get((index % per_chunk) as usize).cloned().ok_or_else(|| Failure::internal("a chunk without its steps"))
-    };
-    let placement = bench.system.placement();
-    let place = |placer: &mut dyn Placer, index: u32| {
-        let step = step(index)?;
-        let placed = bench.clock.time(Phase::Place, || placer.place(&step, &bench.context(step.index)));
-        Ok::<_, Failure>((step.tokens(), placed.map_err(Failure::config)?))
-    };
-    let rows: Vec<StepRows> = if placement.stateful() {
-        // Placed in order by one placer, then run in parallel.
-        let mut placer = placement.placer();
-        let mut placed = (0..cell.steps).map(|i| place(&mut *placer, i)).collect::<Result<Vec<_>, Failure>>()?;
-        let context = bench.context(u64::from(cell.steps));
-        placed.extend(placer.finish(&context).map_err(Failure::config)?.into_iter().map(|step| (0, step)));
+    let rows: Vec<StepRows> = if bench.system.placement().stateful() {
+        let placed = bench.place_all(&source)?;
         in_order(placed.len(), |i| bench.step(i as u32, placed[i].0, &placed[i].1))?
     } else {
         in_order(cell.steps as usize, |i| {
-            let (delivered, placed) = place(&mut *placement.placer(), i as u32)?;
+            let (delivered, placed) = bench.place(&source, &mut *bench.system.placement().placer(), i as u32)?;
             bench.step(i as u32, delivered, &placed)
         })?
     };
+    Ok(Computed { tables: tables(rows)?, timings: bench.clock.timings() })
+}
+
+/// What a cell knows of one step.
+#[derive(Default)]
+pub(super) struct StepRows {
+    pub(super) step: StepRow,
+    pub(super) rows: Vec<WaveRow>,
+    pub(super) ranks: Vec<RankRow>,
+}
+
+impl StepRows {
+    /// Adds what the domain that starts at data-parallel rank `first` did in a wave, its ranks where CP is given.
+    pub(super) fn add(
+        &mut self,
+        step: u32,
+        wave: u32,
+        placed: &PlacedStep,
+        first: u32,
+        run: &DomainRun,
+        ranks_of_cp: Option<u32>,
+    ) {
+        for (offset, row) in run.rows.iter().enumerate() {
+            let dp_rank = first + offset as u32;
+            let pool = placed.pools.iter().position(|p| p.contains(&dp_rank)).unwrap_or(0);
+            self.rows.push(WaveRow { step, wave, pool: pool as u32, dp_rank, ..*row });
+        }
+        if let Some(cp) = ranks_of_cp {
+            self.ranks.extend(run.ranks.iter().map(|r| RankRow { wave, rank: first * cp + r.rank, ..*r }));
+        }
+    }
+}
+
+/// Tables of steps in order; ranks are those of the first.
+pub(super) fn tables(rows: Vec<StepRows>) -> Result<CellTables, Failure> {
     let ranks = rows.first().map(|r| r.ranks.clone()).unwrap_or_default();
     let steps: Vec<StepRow> = rows.iter().map(|r| r.step).collect();
     let waves = WaveRows(rows.into_iter().flat_map(|r| r.rows).collect());
-    let tables = vec![
+    Ok(vec![
         (WAVES_TABLE, waves.table().map_err(Failure::internal)?),
         (STEPS_TABLE, step_table(&steps).map_err(Failure::internal)?),
         (RANKS_TABLE, rank_table(&ranks).map_err(Failure::internal)?),
-    ];
-    Ok(Computed { tables, timings: bench.clock.timings() })
-}
-
-#[derive(Default)]
-struct StepRows {
-    step: StepRow,
-    rows: Vec<WaveRow>,
-    ranks: Vec<RankRow>,
+    ])
 }
 
 impl<'a> Bench<'a> {
-    fn new(cell: &'a WavesCell, resources: &'a Resources) -> Result<Self, Failure> {
+    pub(super) fn new(cell: &'a WavesCell, resources: &'a Resources) -> Result<Self, Failure> {
         let options = match serde_json::to_value(&cell.options) {
             Ok(serde_json::Value::Object(map)) => map,
             _ => serde_json::Map::new(),
@@ -164,6 +182,31 @@ impl<'a> Bench<'a> {
         })
     }
 
+    /// Tokens that the data loader delivers in a step, and the step as the placement runs it.
+    pub(super) fn place(
+        &self,
+        source: &StepSource,
+        placer: &mut dyn Placer,
+        index: u32,
+    ) -> Result<(u64, PlacedStep), Failure> {
+        let per_chunk = source.steps_per_chunk();
+        let chunk = source.chunk(u64::from(index / per_chunk));
+        let step = chunk.get((index % per_chunk) as usize);
+        let step = step.ok_or_else(|| Failure::internal("a chunk without its steps"))?;
+        let placed = self.clock.time(Phase::Place, || placer.place(step, &self.context(step.index)));
+        Ok((step.tokens(), placed.map_err(Failure::config)?))
+    }
+
+    /// All steps, placed in order by one placer, and the steps after the end of the data.
+    pub(super) fn place_all(&self, source: &StepSource) -> Result<Vec<(u64, PlacedStep)>, Failure> {
+        let mut placer = self.system.placement().placer();
+        let mut placed =
+            (0..self.cell.steps).map(|i| self.place(source, &mut *placer, i)).collect::<Result<Vec<_>, Failure>>()?;
+        let context = self.context(u64::from(self.cell.steps));
+        placed.extend(placer.finish(&context).map_err(Failure::config)?.into_iter().map(|step| (0, step)));
+        Ok(placed)
+    }
+
     fn context(&self, step: u64) -> PlaceContext<'_> {
         PlaceContext {
             layout: self.cell.layout,
@@ -203,15 +246,7 @@ impl<'a> Bench<'a> {
             })
         })?;
         for ((wave, domain), run) in tasks.into_iter().zip(runs) {
-            for (offset, row) in run.rows.iter().enumerate() {
-                let dp_rank = domain.start + offset as u32;
-                let pool = placed.pools.iter().position(|p| p.contains(&dp_rank)).unwrap_or(0);
-                out.rows.push(WaveRow { step: index, wave: wave as u32, pool: pool as u32, dp_rank, ..*row });
-            }
-            if index == 0 {
-                let first = domain.start * self.cell.layout.cp;
-                out.ranks.extend(run.ranks.iter().map(|r| RankRow { wave: wave as u32, rank: first + r.rank, ..*r }));
-            }
+            out.add(index, wave as u32, placed, domain.start, &run, (index == 0).then_some(self.cell.layout.cp));
         }
         Ok(out)
     }
@@ -249,13 +284,13 @@ impl<'a> Bench<'a> {
         cards.take(ranks).map(|group| group.iter().copied().fold(0.0, f64::max)).collect()
     }
 
-    fn run(
+    /// Plans a domain that starts at data-parallel rank `first`.
+    pub(super) fn on_cards(
         &self,
         first: u32,
         sequences: &[&PackedSequence],
         nodes: Vec<u32>,
-        with_band: bool,
-    ) -> Result<DomainRun, Failure> {
+    ) -> Result<OnCards, Failure> {
         let factors = self.factors(first, nodes.len());
         let domain = Domain {
             sequences,
@@ -266,31 +301,44 @@ impl<'a> Bench<'a> {
             time_factors: &factors,
         };
         let limits = Limits { memory_bytes: self.cell.memory_limit_bytes };
-        let machine = |pricing: &Arc<Pricing>| Machine {
-            cards_per_node: self.cell.layout.cards_per_node,
-            time_factors: factors.clone(),
-            ..Machine::new(pricing.clone(), nodes.clone())
-        };
         let made = prepare(&self.system, &domain, self.cell.check, &limits, &self.clock)?;
-        // Small domains are shared by cells that ask for it and cells that do not.
-        let alone = self.cell.transfers_alone || sequences.len() == 1;
-        let runs = Runs { transfers_only: alone, ..Runs::ALL };
-        let simulated = |pricing, runs| {
-            self.clock
-                .time(Phase::Simulate, || simulate(&made.program, &machine(pricing), runs))
-                .map_err(Failure::internal)
+        let machine = Machine {
+            cards_per_node: self.cell.layout.cards_per_node,
+            time_factors: factors,
+            ..Machine::new(self.machines.nominal.clone(), nodes)
         };
-        let times = simulated(&self.machines.nominal, runs)?;
+        Ok(OnCards { made, machine })
+    }
+
+    /// What is simulated of a domain of so many sequences beside the wave itself.
+    pub(super) fn runs(&self, sequences: usize) -> Runs {
+        // Small domains are shared by cells that ask for it and cells that do not.
+        Runs { transfers_only: self.cell.transfers_alone || sequences == 1, ..Runs::ALL }
+    }
+
+    fn run(
+        &self,
+        first: u32,
+        sequences: &[&PackedSequence],
+        nodes: Vec<u32>,
+        with_band: bool,
+    ) -> Result<DomainRun, Failure> {
+        let OnCards { made, machine } = self.on_cards(first, sequences, nodes)?;
+        let simulated = |machine: &Machine, runs| {
+            self.clock.time(Phase::Simulate, || simulate(&made.program, machine, runs)).map_err(Failure::internal)
+        };
+        let times = simulated(&machine, self.runs(sequences.len()))?;
         let mut band = [None, None];
         if let Some(pricings) = self.machines.band.as_ref().filter(|_| with_band) {
             for (slot, pricing) in band.iter_mut().zip(pricings) {
-                *slot = Some(simulated(pricing, Runs::default())?);
+                let machine = Machine { pricing: pricing.clone(), ..machine.clone() };
+                *slot = Some(simulated(&machine, Runs::default())?);
             }
         }
         Ok(self.collect(sequences, &made, &times, &band))
     }
 
-    fn collect(
+    pub(super) fn collect(
         &self,
         sequences: &[&PackedSequence],
         made: &Prepared,

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use super::run::{Study, finish};
-use crate::cli::{Backend, ReproduceArgs};
+use crate::card::Card;
+use crate::cli::{Backend, CommonRunArgs, ReproduceArgs};
 use crate::experiment::{Scale, experiments, find};
 use crate::failure::{Exit, Failure, nearest};
 
@@ -28,16 +29,18 @@ pub fn run(args: &ReproduceArgs) -> Result<(), Failure> {
         }
     }
     found.sort_by_key(|f| reading_order(&f.experiment.figure));
+    let card = open_card(&args.common)?;
     let scale = Scale {
         quick: args.quick,
         systems: args.systems.clone(),
         seed: args.common.seed,
         profile: args.common.profile.clone(),
+        replay: card.as_ref().map(|card| card.key(args.common.budget)),
     };
     let study = Study::new(found, scale, &[])?;
     let name = if args.quick { "reproduce-quick" } else { "reproduce" };
     let out = args.common.out.clone().unwrap_or_else(|| PathBuf::from("results/runs").join(study.name(name)));
-    finish(study, &args.common, &out, false)
+    finish(study, &args.common, card, &out, false)
 }
 
 /// Figures in the order of their numbers, tables after them.
@@ -46,15 +49,17 @@ fn reading_order(figure: &str) -> (bool, u32, String) {
     (number.is_none(), number.unwrap_or(0), figure.to_owned())
 }
 
-/// Refuses backends that this build does not have.
+/// Opens the card that a backend needs; none for the simulator.
 ///
 /// # Errors
-/// [`Exit::Unavailable`] for any backend but the simulator.
-pub fn require_backend(backend: Backend) -> Result<(), Failure> {
-    match backend {
-        Backend::Sim => Ok(()),
-        Backend::Replay | Backend::Cuda => {
-            Err(Failure::new(Exit::Unavailable, "this build has no backend for cards; use --backend sim"))
-        }
+/// [`Exit::Unavailable`] where the machine lacks what the backend needs.
+pub fn open_card(common: &CommonRunArgs) -> Result<Option<Card>, Failure> {
+    match common.backend {
+        Backend::Sim => Ok(None),
+        Backend::Replay => Card::open(common.card).map(Some),
+        Backend::Cuda => Err(Failure::new(
+            Exit::Unavailable,
+            "this build runs no experiments on several cards; use --backend replay or sim",
+        )),
     }
 }

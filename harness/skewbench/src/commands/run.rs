@@ -7,11 +7,13 @@ use skewbench_store::{Reference, RowStatus, SummaryRow};
 use super::folder::{claim, run_folder};
 use super::validate::{validate, validate_together};
 use super::{output, report, reproduce};
+use crate::card::Card;
 use crate::cells::Resources;
 use crate::cli::{CommonRunArgs, RunArgs};
 use crate::experiment::{Expanded, Found, Scale, expand, experiments, find};
 use crate::failure::{Exit, Failure};
 use crate::present::{NOT_COMPUTED, print_summary, write_summary};
+use crate::replay::prepare;
 use crate::scheduler::{Options, Outcome, execute, inputs};
 use crate::tuner::{tune, wants_tuning};
 
@@ -111,14 +113,21 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         return Err(Failure::usage(format!("experiment {} is named twice", twice.1.id)));
     }
     let stem = if let [one] = found.as_slice() { one.id.replace(['/', '\\'], "-") } else { "study".into() };
-    let scale =
-        Scale { quick: args.quick, systems: Vec::new(), seed: args.common.seed, profile: args.common.profile.clone() };
+    // A list says what would be run, for which no card is needed.
+    let card = if args.list { None } else { reproduce::open_card(&args.common)? };
+    let scale = Scale {
+        quick: args.quick,
+        systems: Vec::new(),
+        seed: args.common.seed,
+        profile: args.common.profile.clone(),
+        replay: card.as_ref().map(|card| card.key(args.common.budget)),
+    };
     let study = Study::new(found, scale, &args.changes)?;
     if args.list {
         return study.list();
     }
     let out = args.common.out.clone().unwrap_or_else(|| PathBuf::from("results/runs").join(study.name(&stem)));
-    finish(study, &args.common, &out, args.requeue)
+    finish(study, &args.common, card, &out, args.requeue)
 }
 
 /// Folder of the stages of tuning, beside that of the study.
@@ -139,12 +148,18 @@ pub struct Done {
     pub page: PathBuf,
 }
 
-/// Runs a study into a folder, renders it and prints its summary.
+/// Runs a study into a folder, on a card where its cells name one, renders it and prints its summary.
 ///
 /// # Errors
 /// What keeps the folder from being used or the report from being written, and failed cells (exit 21).
-pub fn finish(study: Study, common: &CommonRunArgs, out: &Path, requeue: bool) -> Result<(), Failure> {
-    let Done { outcome, rows, page, .. } = carry_out(study, common, out, requeue)?;
+pub fn finish(
+    study: Study,
+    common: &CommonRunArgs,
+    card: Option<Card>,
+    out: &Path,
+    requeue: bool,
+) -> Result<(), Failure> {
+    let Done { outcome, rows, page, .. } = carry_out(study, common, card, out, requeue)?;
     print_summary(&rows, common.format)?;
     eprintln!("{} cells computed, {} reused, {} failed", outcome.computed, outcome.reused, outcome.failed);
     eprintln!("report: {}", page.display());
@@ -160,8 +175,13 @@ pub fn finish(study: Study, common: &CommonRunArgs, out: &Path, requeue: bool) -
 ///
 /// # Errors
 /// What keeps the folder from being used or the report from being written; a cell that fails is no error.
-pub fn carry_out(study: Study, common: &CommonRunArgs, out: &Path, requeue: bool) -> Result<Done, Failure> {
-    reproduce::require_backend(common.backend)?;
+pub fn carry_out(
+    study: Study,
+    common: &CommonRunArgs,
+    card: Option<Card>,
+    out: &Path,
+    requeue: bool,
+) -> Result<Done, Failure> {
     if let Some(threads) = common.threads {
         if !(1..=MOST_THREADS).contains(&threads) {
             return Err(Failure::usage(format!("--threads {threads}; give 1 to {MOST_THREADS}")));
@@ -176,13 +196,17 @@ pub fn carry_out(study: Study, common: &CommonRunArgs, out: &Path, requeue: bool
         )));
     }
     let command = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
-    let options = Options { force: common.force, requeue, command };
+    let devices = serde_json::to_value(card.as_ref().map(|card| &card.info)).map_err(Failure::internal)?;
+    let options = Options { force: common.force, requeue, command, devices };
     let study = study.tuned(out, &options)?;
     let folders: Vec<PathBuf> = study.experiments.iter().map(|e| run_folder(out, &e.found.id)).collect();
     let planned: Vec<_> = study.experiments.iter().map(|e| inputs(e, &study.resources, &options)).collect();
     claim(out, &folders.iter().cloned().zip(planned).collect::<Vec<_>>(), common.force)?;
     let jobs: Vec<(&Expanded, &Path)> = study.experiments.iter().zip(&folders).map(|(e, f)| (e, f.as_path())).collect();
-    let outcome = execute(&jobs, &study.resources, &options)?;
+    let outcome = execute(&jobs, &study.resources, &options, |cells| match card {
+        Some(mut card) => prepare(cells, &study.resources, &mut *card.timer),
+        None => Ok(()),
+    })?;
     drop(study);
     let (rows, page) = report::render_folders(&folders, common.templates.as_deref(), out)?;
     write_summary(&rows, &out.join("summary.json"))?;

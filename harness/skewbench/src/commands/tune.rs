@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
+use super::reproduce::open_card;
 use super::run::{Study, carry_out, judge};
 use super::{output, run};
 use crate::cells::Resources;
@@ -33,16 +34,18 @@ pub fn run(args: &TuneArgs) -> Result<(), Failure> {
             "holds results of tuning already; remove its [[tuned]] tables, or run it as it is with skewbench run";
         return Err(Failure::config(format!("{}: {what}", args.experiment)));
     }
+    let card = open_card(&args.common)?;
     let scale = Scale {
         quick: args.quick,
         systems: args.systems.clone(),
         seed: args.common.seed,
         profile: args.common.profile.clone(),
+        replay: card.as_ref().map(|card| card.key(args.common.budget)),
     };
     let stem = format!("tune-{}", found.id.replace(['/', '\\'], "-"));
     let study = Study::new(vec![found], scale, &changes)?;
     let out = args.common.out.clone().unwrap_or_else(|| PathBuf::from("results/runs").join(study.name(&stem)));
-    let done = carry_out(study, &args.common, &out, args.requeue)?;
+    let done = carry_out(study, &args.common, card, &out, args.requeue)?;
     let mut resources = Resources::default();
     let mut rows = Vec::new();
     for folder in &done.folders {

@@ -6,7 +6,7 @@ use skewbench_external::{Catalogue, CatalogueError};
 use skewbench_plan::SystemError;
 use skewbench_systems::OptionSpec;
 use skewbench_systems::registry::{self, RegistryError, System};
-use skewbench_verify::{Backend, Case, Ending, Finding, Outcome, Systems, TOLERANCE, smallest_wrong, verify_number};
+use skewbench_verify::{Backend, Case, Ending, Finding, Outcome, Systems, smallest_wrong, verify_number};
 
 use super::output;
 use crate::cells::Resources;
@@ -39,14 +39,16 @@ impl Systems for Programs<'_> {
 
 /// What the cases of one system showed.
 #[derive(Default)]
-struct Tally {
+struct Tally<'b> {
     right: u32,
     refused: u32,
     refused_options: u32,
     plans: u32,
     load_over_bound: f64,
     worst: Option<(&'static str, f64)>,
-    wrong: Option<(Case, Backend, Finding)>,
+    wrong: Option<(Case, Backend<'b>, Finding)>,
+    /// Largest error that the backends allow.
+    tolerance: f64,
     /// The first case that was refused with default options, and why.
     refusal: Option<(u64, String)>,
 }
@@ -70,7 +72,8 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
         Some(case) => vec![case],
         None => (0..u64::from(args.cases)).map(|i| args.seed.wrapping_mul(1_000_003).wrapping_add(i)).collect(),
     };
-    let backends = backends(&args.backends);
+    let cards = args.backends.contains(&Interpreter::Cuda).then(|| Cards::open(args.cards)).transpose()?;
+    let backends = backends(&args.backends, cards.as_ref());
     let progress = Progress::new("systems", names.len() as u64);
     let mut tallies = Vec::new();
     for name in &names {
@@ -91,39 +94,46 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
 }
 
 /// The backends that are asked for, each once.
-fn backends(asked: &[Interpreter]) -> Vec<Backend> {
-    let wanted = |backend: &Backend| {
+fn backends<'c>(asked: &[Interpreter], cards: Option<&'c Cards>) -> Vec<Backend<'c>> {
+    let wanted = |backend: &Backend<'_>| {
         let name = match backend {
             Backend::Cpu => Interpreter::Cpu,
             Backend::Sim => Interpreter::Sim,
+            Backend::Runner(_) => Interpreter::Cuda,
         };
-        asked.contains(&name) || asked.contains(&Interpreter::All)
+        asked.contains(&name) || name != Interpreter::Cuda && asked.contains(&Interpreter::All)
     };
-    Backend::ALL.into_iter().filter(wanted).collect()
+    let cards = cards.map(|cards| Backend::Runner(cards));
+    Backend::ALL.into_iter().chain(cards).filter(wanted).collect()
 }
 
-fn tally(systems: &Programs<'_>, name: &str, seeds: &[u64], backends: &[Backend]) -> Result<Tally, Failure> {
-    let outcomes: Vec<(Backend, Outcome)> = seeds
+fn tally<'b>(
+    systems: &Programs<'_>,
+    name: &str,
+    seeds: &[u64],
+    backends: &[Backend<'b>],
+) -> Result<Tally<'b>, Failure> {
+    let outcomes: Vec<(usize, Outcome)> = seeds
         .par_iter()
-        .flat_map_iter(|seed| backends.iter().map(|backend| (*seed, *backend)))
+        .flat_map_iter(|seed| (0..backends.len()).map(|backend| (*seed, backend)))
         .map(|(seed, backend)| {
             check_interrupted()?;
-            Ok((backend, verify_number(systems, name, seed, backend).map_err(Failure::config)?))
+            Ok((backend, verify_number(systems, name, seed, backends[backend]).map_err(Failure::config)?))
         })
         .collect::<Result<_, Failure>>()?;
     // A program that was stopped by an interruption has not failed.
     check_interrupted()?;
-    let mut tally = Tally::default();
+    let tolerance = backends.iter().map(|backend| backend.tolerance()).fold(0.0, f64::max);
+    let mut tally = Tally { tolerance, ..Tally::default() };
     for (backend, outcome) in outcomes {
         // Every case runs on all backends and counts once.
-        let counted = backends.first() == Some(&backend);
-        tally.add(systems, name, backend, outcome, u32::from(counted));
+        tally.add(systems, name, backends[backend], outcome, u32::from(backend == 0));
     }
     Ok(tally)
 }
 
-impl Tally {
-    fn add(&mut self, systems: &Programs<'_>, name: &str, backend: Backend, outcome: Outcome, counted: u32) {
+impl<'b> Tally<'b> {
+    fn add(&mut self, systems: &Programs<'_>, name: &str, backend: Backend<'b>, outcome: Outcome, counted: u32) {
         let Outcome { case, ending, refused, .. } = outcome;
         self.refused_options += counted * u32::from(refused.is_some());
         match ending {
@@ -178,7 +188,7 @@ impl Tally {
         row.insert("checker".into(), json!(checker));
         row.insert("worst_error".into(), worst);
         row.insert("of".into(), json!(self.worst.map(|(tensor, _)| tensor)));
-        row.insert("tolerance".into(), json!(TOLERANCE));
+        row.insert("tolerance".into(), json!(self.tolerance));
         row.insert("load_over_bound".into(), rounded(self.load_over_bound, 4));
         row.insert("verdict".into(), json!(if self.failed() { "failed" } else { "ok" }));
         row

@@ -11,7 +11,7 @@ use skewbench_systems::registry;
 
 use super::file::Kind;
 use super::{Found, Metric, TunedFile, WorkloadFile};
-use crate::cells::{BalanceCell, CellSpec, KernelsCell, MachineKey, Resources, WavesCell, WorkloadKey};
+use crate::cells::{BalanceCell, CellSpec, KernelsCell, MachineKey, ReplayKey, Resources, WavesCell, WorkloadKey};
 use crate::failure::{Failure, nearest};
 
 /// Pool in the cells of systems that have none.
@@ -29,6 +29,9 @@ pub struct Scale {
     pub seed: Option<u64>,
     /// Profile in place of the experiment's.
     pub profile: Option<String>,
+    /// The card that launches are timed on, where they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay: Option<ReplayKey>,
 }
 
 /// Where a cell of simulated waves stands.
@@ -124,7 +127,7 @@ pub fn expand(found: &Found, scale: &Scale, resources: &mut Resources) -> Result
     match e.kind {
         Kind::Kernels => {
             if let Some(machine) = expanded.machine.clone() {
-                expanded.cells.push(CellSpec::Kernels(KernelsCell { machine }));
+                expanded.cells.push(CellSpec::Kernels(KernelsCell { machine, replay: expanded.replay() }));
             }
         }
         Kind::Balance => expanded.balance_cells()?,
@@ -166,8 +169,24 @@ impl Expanded {
         e.quick_gbs.filter(|_| self.scale.quick).unwrap_or(e.gbs)
     }
 
+    /// The card that the experiment's launches are timed on: that of the run, where the experiment shows something that
+    /// single waves or kernels tell.
+    pub fn replay(&self) -> Option<ReplayKey> {
+        let e = &self.found.experiment;
+        let shown = match e.kind {
+            Kind::Kernels => true,
+            Kind::Waves => e.plot.metrics.first().is_some_and(|metric| metric.of_single_waves()),
+            Kind::Balance => false,
+        };
+        self.scale.replay.clone().filter(|_| shown)
+    }
+
     fn steps(&self, system: &str) -> u32 {
         let e = &self.found.experiment;
+        if self.replay().is_some() && !self.scale.quick {
+            // Waves are drawn from the same steps for all systems.
+            return e.steps;
+        }
         if self.scale.quick { e.quick_steps } else { e.steps_of.get(system).copied().unwrap_or(e.steps) }
     }
 
@@ -460,8 +479,9 @@ impl Expanded {
             check: e.check,
             memory_limit_bytes: e.memory_limit_bytes,
             // The groups of single sequences are the same at any DP: they are simulated once for all of them.
-            band: e.bandwidth_band && (dp == e.layout.dp || alone),
+            band: e.bandwidth_band && (dp == e.layout.dp || alone) && self.replay().is_none(),
             transfers_alone: e.plot.metrics.contains(&Metric::HiddenShare) || e.bandwidth_band && dp == e.layout.dp,
+            replay: self.replay(),
         });
         Ok((at, cell))
     }

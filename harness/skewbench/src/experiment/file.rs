@@ -350,6 +350,20 @@ impl Metric {
         }
     }
 
+    /// True when a mean over waves that were drawn from steps tells it: no other wave of the step is needed.
+    pub fn of_single_waves(self) -> bool {
+        matches!(
+            self,
+            Self::StragglerMean
+                | Self::NormalisedMean
+                | Self::Speedup
+                | Self::WaveR
+                | Self::HiddenShare
+                | Self::TimePerToken
+                | Self::SentBytes
+        )
+    }
+
     /// Words for axes and tables.
     pub fn label(self) -> &'static str {
         match self {

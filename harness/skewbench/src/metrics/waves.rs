@@ -118,6 +118,8 @@ pub struct WavesView {
     pub drain: Vec<StepView>,
     /// What a placement delayed.
     pub delay: Delay,
+    /// True when the view holds only some waves of its steps, drawn from those after the warm-up.
+    pub drawn: bool,
 }
 
 /// What a placement delayed over all steps of a cell.
@@ -178,6 +180,9 @@ impl WavesView {
             raise(&mut w.band_ps[0], half[row]);
             raise(&mut w.band_ps[1], double[row]);
         }
+        // Runs of versions that ran all waves do not say how many there are.
+        let all: Option<u32> = steps.u32("waves").ok().map(|waves| waves.iter().sum());
+        view.drawn = all.is_some_and(|all| view.steps.iter().map(|s| s.waves.len()).sum::<usize>() < all as usize);
         let drain = steps.bool("drain")?;
         view.drain = view.steps.split_off(drain.iter().filter(|drain| !**drain).count().min(view.steps.len()));
         view.delay = Delay::of(steps)?;
@@ -187,6 +192,9 @@ impl WavesView {
     /// Steps that a placement needs before as much comes out of its queue as goes in: the longest delay, at most half of the
     /// steps; none for placements that hold nothing back.
     pub fn warm_up(&self) -> usize {
+        if self.drawn {
+            return 0;
+        }
         (self.delay.steps_max as usize).min(self.steps.len() / 2)
     }
 

@@ -19,7 +19,9 @@ pub fn figure(loaded: &Loaded, resources: &Resources, values: &[Value], referenc
         Axis::System if metrics.first() == Some(&Metric::ForwardSpread) => box_panels(loaded, resources),
         Axis::System => bar_panels(loaded, values, reference),
     };
-    let kind = if values.iter().any(|v| v.simulated) {
+    let kind = if values.iter().any(|v| v.simulated) && loaded.expanded.replay().is_some() {
+        Kind::Replayed
+    } else if values.iter().any(|v| v.simulated) {
         Kind::Simulated
     } else if metrics.contains(&Metric::KernelRate) {
         Kind::Measured
@@ -55,7 +57,11 @@ fn caption(loaded: &Loaded, values: &[Value]) -> String {
         parts.push(format!("profile {}", machine.profile));
     }
     if values.iter().any(|v| v.simulated) {
-        parts.push(format!("model {}, one layer, simulated; the network between nodes is assumed", e.model));
+        let how = loaded.expanded.replay().map_or_else(
+            || "simulated".to_owned(),
+            |key| format!("launches timed on {} (cuDNN {}), transfers from the profile", key.card, key.cudnn),
+        );
+        parts.push(format!("model {}, one layer, {how}; the network between nodes is assumed", e.model));
     }
     if values.iter().any(|v| v.text("linear") == Some("fitted")) {
         let fit = &e.step_model.fitted;

@@ -3,17 +3,21 @@
 mod claims;
 mod figures;
 mod loaded;
+mod measured;
 mod site;
 mod summary;
 mod training;
 mod tuning;
+mod validation;
 mod values;
 mod waves;
 
 pub use figures::figure;
 pub use loaded::Loaded;
+pub use measured::measured_page;
 pub use site::{Rendering, render};
 pub use summary::{print_summary, quote, summary_rows, write_summary, write_text};
 pub use training::step_times;
 pub use tuning::{TuningResult, tuning_results};
-pub use values::{NO_TRANSFERS, NOT_COMPUTED, Value, evaluate, linear_name};
+pub use validation::validation_page;
+pub use values::{DRAWN, NO_TRANSFERS, NOT_COMPUTED, Value, evaluate, linear_name};

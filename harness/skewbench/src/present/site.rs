@@ -1,15 +1,19 @@
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use skewbench_external::Catalogue;
-use skewbench_report::{Failure as FailureRow, Section, Site, Status, SummaryRow as Quantity, SystemCard, Verdict};
+use skewbench_report::{
+    Failure as FailureRow, Page, Section, Site, Status, SummaryRow as Quantity, SystemCard, Verdict,
+};
 use skewbench_store::{CellStatus, Kind, Reference, RowStatus, SummaryRow};
 use skewbench_systems::registry;
 
 use super::claims::claims;
 use super::summary::at_text;
-use super::{Loaded, Value, figure, summary_rows};
+use super::{Loaded, Value, figure, measured_page, summary_rows, validation_page};
 use crate::cells::Resources;
 use crate::failure::Failure;
+use crate::shipped::{published, validation_of};
 
 const QUESTION: &str =
     "Who balances the attention of long-context training best over the ranks of a job, and by how much?";
@@ -41,9 +45,17 @@ pub fn render(
         rows.extend(summary_rows(loaded, values, reference));
         figures.push(figure(loaded, resources, values, reference));
     }
-    let site = site(rendering, resources, &rows, figures);
+    let mut site = site(rendering, resources, &rows, figures);
+    site.pages = pages(rendering.experiments)?;
     let rendered = skewbench_report::render(&site, rendering.templates, rendering.out).map_err(Failure::config)?;
     Ok((rows, rendered.index))
+}
+
+/// What ships with the program about the profiles of the run and about real cards.
+fn pages(experiments: &[(Loaded, Vec<Value>)]) -> Result<Vec<Page>, Failure> {
+    let machines = experiments.iter().filter_map(|(l, _)| l.expanded.machine.as_ref());
+    let profiles: BTreeSet<&str> = machines.map(|m| m.profile.as_str()).collect();
+    Ok(vec![validation_page(&profiles, validation_of)?, measured_page(&published()?)])
 }
 
 fn site(
@@ -82,6 +94,7 @@ fn site(
         environment: environment(rendering.experiments),
         failures: failures(rendering.experiments, rows),
         downloads: Vec::new(),
+        pages: Vec::new(),
     }
 }
 
@@ -116,6 +129,7 @@ fn quantity(row: &SummaryRow) -> Quantity {
         kind: match row.kind {
             Kind::Measured => skewbench_report::Kind::Measured,
             Kind::Simulated => skewbench_report::Kind::Simulated,
+            Kind::Replayed => skewbench_report::Kind::Replayed,
             Kind::Computed => skewbench_report::Kind::Computed,
             Kind::Modelled => skewbench_report::Kind::Modelled,
         },

@@ -4,7 +4,7 @@ use std::path::Path;
 use comfy_table::{CellAlignment, Table, presets};
 use skewbench_store::{Kind, Reference, ReferenceEntry, RowStatus, SummaryKey, SummaryRow, SummaryValue};
 
-use super::{Loaded, NO_TRANSFERS, NOT_COMPUTED, Value};
+use super::{DRAWN, Loaded, NO_TRANSFERS, NOT_COMPUTED, Value};
 use crate::cli::Format;
 use crate::experiment::Metric;
 use crate::failure::Failure;
@@ -16,6 +16,7 @@ pub const TOLERANCE: f64 = 0.05;
 pub fn summary_rows(loaded: &Loaded, values: &[Value], reference: &Reference) -> Vec<SummaryRow> {
     let figure = &loaded.expanded.found.experiment.figure;
     let profile = loaded.expanded.machine.as_ref().map(|m| m.profile.clone());
+    let replayed = loaded.expanded.replay().is_some();
     values
         .iter()
         .map(|value| {
@@ -34,9 +35,15 @@ pub fn summary_rows(loaded: &Loaded, values: &[Value], reference: &Reference) ->
                     (Metric::KernelRate, ..) => Kind::Measured,
                     (_, false, _) => Kind::Computed,
                     (_, true, true) => Kind::Modelled,
+                    (_, true, false) if replayed => Kind::Replayed,
                     (_, true, false) => Kind::Simulated,
                 },
-                backend: if value.simulated { "sim" } else { "none" }.to_owned(),
+                backend: match (value.simulated, value.metric) {
+                    (true, _) | (_, Metric::KernelRate) if replayed => "replay",
+                    (true, _) => "sim",
+                    (false, _) => "none",
+                }
+                .to_owned(),
                 profile: profile.clone().filter(|_| value.simulated || value.metric == Metric::KernelRate),
             };
             match &value.estimated {
@@ -53,7 +60,7 @@ pub fn summary_rows(loaded: &Loaded, values: &[Value], reference: &Reference) ->
                     SummaryRow::ok(key, ours, verdict)
                 }
                 Err(reason) => {
-                    let skipped = [NOT_COMPUTED, NO_TRANSFERS].contains(&reason.as_str());
+                    let skipped = [NOT_COMPUTED, NO_TRANSFERS, DRAWN].contains(&reason.as_str());
                     let status = if skipped { RowStatus::Skipped } else { RowStatus::Failed };
                     SummaryRow::without_value(key, status, reason)
                 }

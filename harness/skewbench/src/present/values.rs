@@ -8,6 +8,8 @@ use crate::metrics::{BalanceView, Draws, Estimated, estimate_mean};
 
 /// Why a value of an unfinished run is missing.
 pub const NOT_COMPUTED: &str = "not computed yet";
+/// Why a value that needs whole steps is missing where waves were drawn.
+pub const DRAWN: &str = "needs all waves of a step, of which replay timed some";
 /// Why a system that moves nothing hides nothing.
 pub const NO_TRANSFERS: &str = "no transfers to hide";
 
@@ -109,13 +111,14 @@ fn kernel_values(loaded: &Loaded, cell: &CellSpec, values: &mut Vec<Value>) {
         let numbers = |name: &str| table.u32(name).map_err(|e| e.to_string());
         let rates = table.f64("tflop_per_s").map_err(|e| e.to_string())?;
         let passes = table.str("pass").map_err(|e| e.to_string())?;
+        let repeats = table.u32("repeats").map_err(|e| e.to_string())?;
         let (heads, rows, keys) = (numbers("q_heads")?, numbers("q_rows")?, numbers("k_rows")?);
         Ok((0..table.rows())
-            .map(|i| (passes.get(i).unwrap_or_default().to_owned(), heads[i], rows[i], keys[i], rates[i]))
+            .map(|i| (passes.get(i).unwrap_or_default().to_owned(), heads[i], rows[i], keys[i], (rates[i], repeats[i])))
             .collect::<Vec<_>>())
     });
     let Ok(rows) = rows else { return };
-    for (pass, heads, q_rows, k_rows, rate) in rows {
+    for (pass, heads, q_rows, k_rows, (rate, repeats)) in rows {
         let mut at = Map::new();
         at.insert("pass".into(), json!(pass));
         at.insert("q_heads".into(), json!(heads));
@@ -127,7 +130,7 @@ fn kernel_values(loaded: &Loaded, cell: &CellSpec, values: &mut Vec<Value>) {
             dataset: "none".into(),
             system: format!("{heads} heads"),
             at,
-            estimated: Ok(Estimated::exact(rate, 1)),
+            estimated: Ok(Estimated::exact(rate, u64::from(repeats))),
             simulated: false,
         });
     }

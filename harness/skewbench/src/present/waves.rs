@@ -2,7 +2,7 @@ use serde_json::{Map, json};
 
 use super::Loaded;
 use super::training::training_step;
-use super::values::{NO_TRANSFERS, Value, linear_name};
+use super::values::{DRAWN, NO_TRANSFERS, Value, linear_name};
 use crate::cells::{Resources, WavesCell};
 use crate::experiment::{At, Metric};
 use crate::metrics::{Draws, Estimated, StepView, WavesView, estimate_mean, estimate_ratio, estimate_sums};
@@ -44,6 +44,9 @@ pub(super) fn values(loaded: &Loaded, resources: &Resources, at: &At, metric: Me
     let mean = |of: &dyn Fn(&StepView) -> f64| -> Result<Estimated, String> {
         estimate_mean(&view.clone()?.by_step(of), draws, name).map_err(|e| e.to_string())
     };
+    if view.as_ref().is_ok_and(|view| view.drawn) && !metric.of_single_waves() {
+        return push(&[], metric, metric.unit(), Err(DRAWN.into()));
+    }
     match metric {
         Metric::StragglerMean => {
             for (slot, network) in ["half", "double"].into_iter().enumerate() {

@@ -33,7 +33,8 @@ pub fn tune(found: &Found, scale: &Scale, folder: &Path, options: &Options) -> R
     }
     let mut resources = Resources::default();
     let base = Found { id: found.id.clone(), text, experiment: base };
-    let expanded = expand(&base, &Scale { seed: Some(tune.seed), ..scale.clone() }, &mut resources)?;
+    let scale = Scale { seed: Some(tune.seed), replay: None, ..scale.clone() };
+    let expanded = expand(&base, &scale, &mut resources)?;
     let budget = if scale.quick { tune.quick_configurations } else { tune.configurations };
     let mut tuned = Vec::new();
     for (place, (at, slot)) in expanded.places.iter().enumerate() {
@@ -186,7 +187,7 @@ impl Trials<'_> {
             std::fs::create_dir_all(&self.folder)
                 .map_err(|e| Failure::config(format!("cannot create {}: {e}", self.folder.display())))?;
             let stage = Expanded { cells, places: Vec::new(), ..self.expanded.clone() };
-            execute(&[(&stage, &folder)], self.resources, self.options)?;
+            execute(&[(&stage, &folder)], self.resources, self.options, |_| Ok(()))?;
             self.read(&stage, &folder)?;
         }
         Ok(ids)

@@ -1,0 +1,615 @@
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUevent_flags, cuMemsetD32Async};
+use cudarc::driver::{CudaEvent, CudaStream, result};
+use skewbench_exec::{InstrId, TraceEvent};
+use skewbench_plan::Pass;
+
+use super::board::{Board, NoNews};
+use super::card::{Card, Memory, launch};
+use super::nccl::Communicator;
+use super::options::RankTime;
+use super::rows::RowTable;
+use super::script::{END, Lane, Op, START, Script, ScriptOptions, all_work, issue, script};
+use super::wave::{Slot, Wave};
+use crate::CudaError;
+use crate::attention::{Attention, CallId};
+use crate::steps::{Exchange, PassSteps, RankDevice, Work};
+
+/// Threads of a block that moves rows; each of its warps does one chunk.
+const THREADS: u32 = 256;
+/// Time that a host needs for an attention call and for anything else, at most: the start is held back so long.
+const ATTEND_HOST: Duration = Duration::from_micros(50);
+const OTHER_HOST: Duration = Duration::from_micros(5);
+const MOST_HOLD: Duration = Duration::from_millis(20);
+/// How long what is left on a card may take to end after a failure.
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// What the ranks of a loaded wave share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub wave: Wave,
+    pub board: Board,
+    /// Events of the board, made by their owners.
+    events: Vec<OnceLock<CudaEvent>>,
+    arenas: Vec<OnceLock<Arena>>,
+    communicators: Mutex<Vec<Arc<Communicator>>>,
+}
+
+/// Where a rank's arena is.
+#[derive(Clone, Copy, Debug)]
+struct Arena {
+    at: CUdeviceptr,
+    context: Context,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Context(CUcontext);
+// SAFETY: a context may be used by any thread; it lives as long as the session's cards.
+unsafe impl Send for Context {}
+// SAFETY: as above; it is never changed.
+unsafe impl Sync for Context {}
+
+impl Shared {
+    pub fn new(wave: Wave) -> Self {
+        Self {
+            board: Board::new(wave.slots.len()),
+            events: wave.slots.iter().map(|_| OnceLock::new()).collect(),
+            arenas: wave.ranks.iter().map(|_| OnceLock::new()).collect(),
+            communicators: Mutex::default(),
+            wave,
+        }
+    }
+
+    /// Aborts all communicators of all ranks.
+    pub fn abort(&self) {
+        let all = self.communicators.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        all.iter().for_each(|communicator| communicator.abort());
+    }
+}
+
+/// A rank: its card, its kernels, what is loaded. Lives in a thread of its own.
+pub(super) struct Rank {
+    pub index: usize,
+    pub card: Arc<Card>,
+    pub attention: Box<dyn Attention>,
+    pub loaded: Option<Loaded>,
+}
+
+/// A loaded wave. Fields are dropped in this order.
+pub(super) struct Loaded {
+    communicators: HashMap<usize, Arc<Communicator>>,
+    scripts: HashMap<ScriptOptions, Arc<(Script, Vec<CudaEvent>)>>,
+    forward: Prepared,
+    backward: Prepared,
+    streams: Vec<Arc<CudaStream>>,
+    arena: Memory,
+    pub shared: Arc<Shared>,
+}
+
+/// Work of a pass, ready to enqueue, by its number.
+#[derive(Default)]
+struct Prepared {
+    work: Vec<Ready>,
+    exchanges: HashMap<u32, (usize, Exchange)>,
+}
+
+enum Ready {
+    Nothing,
+    Fill { offset: u64, words: u64, bits: u32 },
+    Rows { moves: Memory, first: Memory, count: u32, chunks: u32 },
+    Attend(CallId),
+}
+
+impl Loaded {
+    fn body(&self, rank: usize) -> Result<&Arc<RankDevice>, CudaError> {
+        self.shared.wave.ranks.get(rank).ok_or_else(|| CudaError::Program(format!("rank {rank} has no program")))
+    }
+}
+
+impl Rank {
+    /// Frees what is loaded.
+    pub fn unload(&mut self) {
+        self.loaded = None;
+        self.attention.clear();
+    }
+
+    /// Allocates and prepares all that executions need, except communicators.
+    ///
+    /// # Errors
+    /// No memory is left; no kernel supports a call; the driver fails.
+    pub fn load(&mut self, shared: &Arc<Shared>) -> Result<(), CudaError> {
+        self.unload();
+        let card = Arc::clone(&self.card);
+        card.context.bind_to_thread().map_err(card.failed("cuCtxSetCurrent"))?;
+        let Some(body) = shared.wave.ranks.get(self.index).cloned() else { return Ok(()) };
+        let arena = Memory::new(&card, body.arena_bytes)?;
+        let count = body.forward.streams.len().max(body.backward.streams.len()).max(1);
+        let priority = |stream| if stream == 0 { card.priorities.0 } else { card.priorities.1 };
+        let streams: Vec<Arc<CudaStream>> = (0..count)
+            .map(|stream| card.context.new_stream_with_priority(priority(stream)))
+            .collect::<Result<_, _>>()
+            .map_err(card.failed("cuStreamCreateWithPriority"))?;
+        for (slot, event) in shared.wave.slots.iter().zip(&shared.events) {
+            if slot.owner() == self.index {
+                let made = card.context.new_event(None).map_err(card.failed("cuEventCreate"))?;
+                let _ = event.set(made);
+            }
+        }
+        if let Some(place) = shared.arenas.get(self.index) {
+            let _ = place.set(Arena { at: arena.at, context: Context(card.context.cu_ctx()) });
+        }
+        let forward = self.prepare(&body, Pass::Forward, arena.at, &streams)?;
+        let backward = self.prepare(&body, Pass::Backward, arena.at, &streams)?;
+        let shared = Arc::clone(shared);
+        let (communicators, scripts) = (HashMap::new(), HashMap::new());
+        self.loaded = Some(Loaded { communicators, scripts, forward, backward, streams, arena, shared });
+        self.settled()
+    }
+
+    fn prepare(
+        &mut self,
+        body: &RankDevice,
+        pass: Pass,
+        arena: CUdeviceptr,
+        streams: &[Arc<CudaStream>],
+    ) -> Result<Prepared, CudaError> {
+        let mut prepared = Prepared::default();
+        let steps: &PassSteps = body.pass(pass);
+        for (stream, work) in all_work(steps) {
+            let ready = match work {
+                Work::Fill { offset, words, bits } => {
+                    let end = words.checked_mul(4).and_then(|bytes| bytes.checked_add(*offset));
+                    if end.is_none_or(|end| end > body.arena_bytes) || !offset.is_multiple_of(4) {
+                        return Err(CudaError::Program(format!("{words} words at byte {offset} leave the arena")));
+                    }
+                    Ready::Fill { offset: *offset, words: *words, bits: *bits }
+                }
+                Work::Rows(moves) => {
+                    let table = RowTable::new(moves, arena, body.arena_bytes)?;
+                    Ready::Rows {
+                        moves: Memory::of(&self.card, &table.moves)?,
+                        first: Memory::of(&self.card, &table.first)?,
+                        count: table.moves.len() as u32,
+                        chunks: table.chunks,
+                    }
+                }
+                Work::Attend(call) => Ready::Attend(self.attention.prepare(call, &streams[stream])?),
+                Work::Exchange(exchange) => {
+                    prepared.exchanges.insert(exchange.call, (stream, exchange.clone()));
+                    Ready::Nothing
+                }
+                Work::Turn(_) => Ready::Nothing,
+            };
+            prepared.work.push(ready);
+        }
+        Ok(prepared)
+    }
+
+    /// Joins a communicator for a stream of this rank's domain, and makes all of its connections.
+    ///
+    /// # Errors
+    /// NCCL fails.
+    pub fn join(
+        &mut self,
+        stream: usize,
+        name: cudarc::nccl::sys::ncclUniqueId,
+        max_ctas: Option<i32>,
+    ) -> Result<(), CudaError> {
+        let (rank, card) = (self.index, Arc::clone(&self.card));
+        let Some(loaded) = &mut self.loaded else { return Ok(()) };
+        card.context.bind_to_thread().map_err(card.failed("cuCtxSetCurrent"))?;
+        let domain = loaded.shared.wave.domain(rank);
+        let (ranks, local) = (domain.len(), rank - domain.start);
+        let made = Communicator::join(name, ranks, local, card.ordinal, max_ctas)?;
+        loaded.shared.communicators.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&made));
+        // The first message between two ranks connects them, which takes long and may block: not in a timed pass.
+        let scratch = Memory::new(&card, 32 * ranks as u64)?;
+        let message = |peer: usize, half: u64| crate::steps::Message {
+            peer: peer as u32,
+            offset: (2 * peer as u64 + half) * 16,
+            bytes: 16,
+        };
+        let peers = || (0..ranks).filter(|peer| *peer != local);
+        let part = Exchange {
+            call: 0,
+            sends: peers().map(|peer| message(peer, 0)).collect(),
+            receives: peers().map(|peer| message(peer, 1)).collect(),
+        };
+        let on = loaded.streams.get(stream).unwrap_or(&loaded.streams[0]);
+        made.exchange(&part, scratch.at, on)?;
+        loaded.communicators.insert(stream, made);
+        self.settled()
+    }
+
+    /// Waits until nothing runs on the streams of the rank.
+    fn settled(&self) -> Result<(), CudaError> {
+        let streams = self.loaded.iter().flat_map(|loaded| &loaded.streams);
+        for stream in streams {
+            stream.synchronize().map_err(self.card.failed("cuStreamSynchronize"))?;
+        }
+        Ok(())
+    }
+
+    /// Executes a pass and says how long it took.
+    ///
+    /// # Errors
+    /// The driver, a kernel or NCCL fails; another rank fails; nothing ends before the deadline.
+    pub fn execute(
+        &mut self,
+        options: ScriptOptions,
+        execution: u64,
+        patience: Duration,
+    ) -> Result<RankTime, CudaError> {
+        let (rank, card) = (self.index, Arc::clone(&self.card));
+        let Some(loaded) = &mut self.loaded else { return Ok(RankTime::default()) };
+        let shared = Arc::clone(&loaded.shared);
+        let made = match loaded.scripts.get(&options) {
+            Some(made) => Arc::clone(made),
+            None => {
+                let script = script(&shared.wave, rank, options)?;
+                let events = (0..script.events)
+                    .map(|_| card.context.new_event(Some(CUevent_flags::CU_EVENT_DEFAULT)))
+                    .collect::<Result<Vec<_>, _>>()
+                    .map_err(card.failed("cuEventCreate"))?;
+                let made = Arc::new((script, events));
+                loaded.scripts.insert(options, Arc::clone(&made));
+                made
+            }
+        };
+        let (script, events) = (&made.0, &made.1);
+        let deadline = Instant::now() + patience;
+        let mut lane = RankLane {
+            rank,
+            card: &card,
+            attention: self.attention.as_mut(),
+            prepared: if options.pass == Pass::Forward { &loaded.forward } else { &loaded.backward },
+            loaded,
+            options,
+            events,
+            patience,
+            hold: 0,
+        };
+        lane.hold = lane.holds(script);
+        let began = Instant::now();
+        let recorded = issue(script, &mut lane, &shared.board, execution, deadline)?;
+        let issue_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.ended(script, events, &recorded, deadline, patience)?;
+        let since_start = |event: u32| -> Result<f64, CudaError> {
+            let ms = events[START as usize].elapsed_ms(&events[event as usize]);
+            ms.map(|ms| f64::from(ms) * 1e6).map_err(card.failed("cuEventElapsedTime"))
+        };
+        let mut time = RankTime { ns: since_start(END)?.round() as u64, issue_ns, trace: Vec::new() };
+        if options.trace {
+            let body = shared.wave.ranks.get(rank).map(|body| body.pass(options.pass));
+            for (at, begin) in &script.begins {
+                let step = body.and_then(|b| b.streams.get(at.stream as usize)?.get(at.index as usize));
+                if let (Some(step), Some(end)) = (step, script.ends.get(at)) {
+                    time.trace.push(TraceEvent {
+                        rank: rank as u32,
+                        stream: at.stream,
+                        start_ps: (since_start(*begin)? * 1e3).max(0.0) as u64,
+                        end_ps: (since_start(*end)? * 1e3).max(0.0) as u64,
+                        what: step.instr,
+                        micro_batch: step.micro_batch,
+                    });
+                }
+            }
+        }
+        Ok(time)
+    }
+
+    /// Waits for the end of a pass.
+    fn ended(
+        &self,
+        script: &Script,
+        events: &[CudaEvent],
+        recorded: &[bool],
+        deadline: Instant,
+        patience: Duration,
+    ) -> Result<(), CudaError> {
+        let Some(loaded) = &self.loaded else { return Ok(()) };
+        let mut checked = Instant::now();
+        loop {
+            let done = events[END as usize].try_is_complete().map_err(self.card.failed("what the card executes"))?;
+            if done {
+                return Ok(());
+            }
+            if loaded.shared.board.is_stopped() {
+                return Err(CudaError::Elsewhere(self.index as u32));
+            }
+            let now = Instant::now();
+            if now >= deadline {
+                return Err(self.hung(stuck(script, events, recorded), patience));
+            }
+            if now.duration_since(checked) > Duration::from_millis(200) {
+                checked = now;
+                loaded.communicators.values().try_for_each(|communicator| communicator.health())?;
+            }
+            std::thread::sleep(Duration::from_micros(20));
+        }
+    }
+
+    fn hung(&self, what: String, patience: Duration) -> CudaError {
+        CudaError::Hung { rank: self.index as u32, what, seconds: patience.as_secs_f64() }
+    }
+
+    /// After a failure: aborts this rank's communicators and waits for the card. False when what runs on it does not end,
+    /// so that nothing it uses may be freed: it is leaked.
+    pub fn recover(&mut self) -> bool {
+        let Some(loaded) = &self.loaded else { return true };
+        loaded.communicators.values().for_each(|communicator| communicator.abort());
+        let until = Instant::now() + SETTLE;
+        for stream in &loaded.streams {
+            loop {
+                // SAFETY: the stream lives.
+                let status = unsafe { cudarc::driver::sys::cuStreamQuery(stream.cu_stream()) };
+                if status != cudarc::driver::sys::CUresult::CUDA_ERROR_NOT_READY {
+                    break;
+                }
+                if Instant::now() >= until {
+                    std::mem::forget(self.loaded.take());
+                    return false;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        self.unload();
+        true
+    }
+
+    /// Sets all words of the arena.
+    ///
+    /// # Errors
+    /// The driver fails.
+    pub fn fill(&mut self, bits: u32) -> Result<(), CudaError> {
+        let Some(loaded) = &self.loaded else { return Ok(()) };
+        let words = loaded.body(self.index)?.arena_bytes / 4;
+        // SAFETY: the words lie in the arena; nothing else runs.
+        unsafe { cuMemsetD32Async(loaded.arena.at, bits, words as usize, loaded.streams[0].cu_stream()) }
+            .result()
+            .map_err(self.card.failed("cuMemsetD32Async"))?;
+        self.settled()
+    }
+
+    /// Launches the kernel that makes inputs from a table of so many runs and elements.
+    ///
+    /// # Errors
+    /// The driver fails.
+    pub fn make<T: Copy>(&mut self, runs: &[T], elements: u64) -> Result<(), CudaError> {
+        let Some(loaded) = &self.loaded else { return Ok(()) };
+        if runs.is_empty() || elements == 0 {
+            return Ok(());
+        }
+        let table = Memory::of(&self.card, runs)?;
+        let (mut at, mut count, mut all) = (table.at, runs.len() as u32, elements);
+        let mut arguments =
+            [(&raw mut at).cast::<c_void>(), (&raw mut count).cast::<c_void>(), (&raw mut all).cast::<c_void>()];
+        let blocks = elements.div_ceil(u64::from(THREADS)).min(1 << 16) as u32;
+        // SAFETY: the kernel takes a table, its length and a number of elements; the table lives until the stream is idle.
+        unsafe { launch(&self.card, &self.card.make_inputs, blocks, THREADS, &loaded.streams[0], &mut arguments) }?;
+        self.settled()
+    }
+
+    /// First address of the arena; 0 where nothing is loaded.
+    pub fn arena(&self) -> CUdeviceptr {
+        self.loaded.as_ref().map_or(0, |loaded| loaded.arena.at)
+    }
+
+    fn bounds(&self, offset: u64, bytes: u64) -> Result<CUdeviceptr, CudaError> {
+        let loaded = self.loaded.as_ref().ok_or_else(|| CudaError::Program("nothing is loaded".to_owned()))?;
+        match offset.checked_add(bytes) {
+            Some(end) if end <= loaded.body(self.index)?.arena_bytes => Ok(loaded.arena.at + offset),
+            _ => Err(CudaError::Program(format!("{bytes} bytes at byte {offset} leave the arena"))),
+        }
+    }
+
+    /// Writes bytes into the arena.
+    ///
+    /// # Errors
+    /// They leave the arena; the driver fails.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), CudaError> {
+        let at = self.bounds(offset, bytes.len() as u64)?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the range lies in the arena.
+        unsafe { result::memcpy_htod_sync(at, bytes) }.map_err(self.card.failed("cuMemcpyHtoD"))
+    }
+
+    /// Reads `rows` pieces of `width` bytes that lie `pitch` bytes apart.
+    ///
+    /// # Errors
+    /// They leave the arena; the driver fails.
+    pub fn read(&self, offset: u64, width: u64, pitch: u64, rows: u64) -> Result<Vec<u8>, CudaError> {
+        use cudarc::driver::sys::{CUDA_MEMCPY2D, CUmemorytype, cuMemcpy2D_v2};
+        let span =
+            if rows == 0 { Some(0) } else { pitch.checked_mul(rows - 1).and_then(|skip| skip.checked_add(width)) };
+        let at = self.bounds(offset, span.unwrap_or(u64::MAX))?;
+        let mut bytes = vec![0u8; usize::try_from(width.saturating_mul(rows)).unwrap_or(0)];
+        if bytes.is_empty() {
+            return Ok(bytes);
+        }
+        if pitch == width || rows == 1 {
+            // SAFETY: the range lies in the arena and the buffer is as large.
+            unsafe { result::memcpy_dtoh_sync(&mut bytes, at) }.map_err(self.card.failed("cuMemcpyDtoH"))?;
+            return Ok(bytes);
+        }
+        let copy = CUDA_MEMCPY2D {
+            srcXInBytes: 0,
+            srcY: 0,
+            srcMemoryType: CUmemorytype::CU_MEMORYTYPE_DEVICE,
+            srcHost: std::ptr::null(),
+            srcDevice: at,
+            srcArray: std::ptr::null_mut(),
+            srcPitch: pitch as usize,
+            dstXInBytes: 0,
+            dstY: 0,
+            dstMemoryType: CUmemorytype::CU_MEMORYTYPE_HOST,
+            dstHost: bytes.as_mut_ptr().cast(),
+            dstDevice: 0,
+            dstArray: std::ptr::null_mut(),
+            dstPitch: width as usize,
+            WidthInBytes: width as usize,
+            Height: rows as usize,
+        };
+        // SAFETY: all rows lie in the arena, and the buffer holds them without gaps.
+        unsafe { cuMemcpy2D_v2(&copy) }.result().map_err(self.card.failed("cuMemcpy2D"))?;
+        Ok(bytes)
+    }
+}
+
+/// What has not ended, stream by stream.
+fn stuck(script: &Script, events: &[CudaEvent], recorded: &[bool]) -> String {
+    let done = |event: &u32| {
+        let recorded = recorded.get(*event as usize).copied().unwrap_or(false);
+        recorded && events.get(*event as usize).is_some_and(CudaEvent::is_complete)
+    };
+    if !done(&START) {
+        return "the common start of all ranks".to_owned();
+    }
+    let mut first: HashMap<u32, InstrId> = HashMap::new();
+    for (at, _) in script.ends.iter().filter(|(_, event)| !done(event)) {
+        first.entry(at.stream).or_insert(*at);
+    }
+    let mut first: Vec<InstrId> = first.into_values().collect();
+    first.sort_unstable();
+    let names: Vec<String> =
+        first.iter().map(|at| format!("instruction {} of stream {}", at.index, at.stream)).collect();
+    if names.is_empty() { "the end of stream 0".to_owned() } else { names.join(", ") }
+}
+
+/// Issues on a card.
+struct RankLane<'a> {
+    rank: usize,
+    card: &'a Card,
+    attention: &'a mut dyn Attention,
+    prepared: &'a Prepared,
+    loaded: &'a Loaded,
+    options: ScriptOptions,
+    events: &'a [CudaEvent],
+    patience: Duration,
+    hold: u64,
+}
+
+impl RankLane<'_> {
+    /// How long the start is held back, nanoseconds.
+    fn holds(&self, script: &Script) -> u64 {
+        let cost = |op: &Op| match op {
+            Op::Work(number) if matches!(self.prepared.work.get(*number as usize), Some(Ready::Attend(_))) => {
+                ATTEND_HOST
+            }
+            _ => OTHER_HOST,
+        };
+        let all: Duration = script.streams.iter().flatten().map(cost).sum();
+        u64::try_from(all.min(MOST_HOLD).as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn event(&self, event: u32) -> Result<&CudaEvent, CudaError> {
+        self.events.get(event as usize).ok_or_else(|| CudaError::Program(format!("there is no event {event}")))
+    }
+
+    fn slot(&self, slot: u32) -> Result<&CudaEvent, CudaError> {
+        let event = self.loaded.shared.events.get(slot as usize).and_then(OnceLock::get);
+        event.ok_or_else(|| CudaError::Program(format!("there is no shared event {slot}")))
+    }
+
+    fn work(&mut self, number: u32, stream: &Arc<CudaStream>) -> Result<(), CudaError> {
+        let arena = self.loaded.arena.at;
+        match self.prepared.work.get(number as usize) {
+            Some(Ready::Fill { offset, words, bits }) => {
+                // SAFETY: the words lie in the arena, as `prepare` has checked.
+                unsafe { cuMemsetD32Async(arena + offset, *bits, *words as usize, stream.cu_stream()) }
+                    .result()
+                    .map_err(self.card.failed("cuMemsetD32Async"))
+            }
+            Some(Ready::Rows { moves, first, count, chunks }) if *chunks > 0 => {
+                let (mut moves, mut first, mut count, mut chunks) = (moves.at, first.at, *count, *chunks);
+                let mut arguments = [
+                    (&raw mut moves).cast::<c_void>(),
+                    (&raw mut first).cast::<c_void>(),
+                    (&raw mut count).cast::<c_void>(),
+                    (&raw mut chunks).cast::<c_void>(),
+                ];
+                let blocks = chunks.div_ceil(THREADS / 32);
+                // SAFETY: the tables live as long as what is loaded, and all that they name lies in the arena.
+                unsafe { launch(self.card, &self.card.move_rows, blocks, THREADS, stream, &mut arguments) }
+            }
+            Some(Ready::Attend(call)) => self.attention.enqueue(*call, arena, stream),
+            Some(Ready::Rows { .. } | Ready::Nothing) | None => Ok(()),
+        }
+    }
+
+    fn copy(&self, call: u32, number: u32, stream: &CudaStream) -> Result<(), CudaError> {
+        let shared = &self.loaded.shared;
+        let part = shared.wave.part(self.options.pass, self.rank, call);
+        let sends = part.and_then(|part| part.sends.get(number as usize));
+        let Some(sends) = sends else { return Ok(()) };
+        let (ours, theirs) = (Context(self.card.context.cu_ctx()), shared.arenas.get(sends.to).and_then(OnceLock::get));
+        let Some(theirs) = theirs else { return Err(CudaError::Program(format!("rank {} has no arena", sends.to))) };
+        for one in sends.copies.iter().filter(|one| one.bytes > 0) {
+            let (from, to, bytes) = (self.loaded.arena.at + one.from, theirs.at + one.to, one.bytes as usize);
+            if theirs.context == ours {
+                // SAFETY: both ranges lie in arenas, as `Wave::new` has checked, which live as long as the wave.
+                unsafe { result::memcpy_dtod_async(to, from, bytes, stream.cu_stream()) }
+                    .map_err(self.card.failed("cuMemcpyDtoDAsync"))?;
+            } else {
+                // SAFETY: as above.
+                unsafe { result::memcpy_peer_async(theirs.context.0, to, ours.0, from, bytes, stream.cu_stream()) }
+                    .map_err(self.card.failed("cuMemcpyPeerAsync"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn group(&self, call: u32, stream: &CudaStream) -> Result<(), CudaError> {
+        let Some((on, part)) = self.prepared.exchanges.get(&call) else { return Ok(()) };
+        if part.sends.is_empty() && part.receives.is_empty() {
+            return Ok(());
+        }
+        let communicator = self.loaded.communicators.get(on);
+        let missing = || CudaError::Program(format!("stream {on} has no communicator"));
+        communicator.ok_or_else(missing)?.exchange(part, self.loaded.arena.at, stream)
+    }
+}
+
+impl Lane for RankLane<'_> {
+    fn issue(&mut self, stream: usize, op: Op) -> Result<(), CudaError> {
+        let on = Arc::clone(self.loaded.streams.get(stream).unwrap_or(&self.loaded.streams[0]));
+        match op {
+            Op::Hold => {
+                let mut nanoseconds = self.hold;
+                let mut arguments = [(&raw mut nanoseconds).cast::<c_void>()];
+                // SAFETY: the kernel takes one number.
+                unsafe { launch(self.card, &self.card.hold, 1, 1, &on, &mut arguments) }
+            }
+            Op::Record(event) => self.event(event)?.record(&on).map_err(self.card.failed("cuEventRecord")),
+            Op::Join(event) => on.wait(self.event(event)?).map_err(self.card.failed("cuStreamWaitEvent")),
+            Op::Announce(slot) => self.slot(slot)?.record(&on).map_err(self.card.failed("cuEventRecord")),
+            Op::Await(slot) => on.wait(self.slot(slot)?).map_err(self.card.failed("cuStreamWaitEvent")),
+            Op::Work(number) => self.work(number, &on),
+            Op::Copy(call, number) => self.copy(call, number, &on),
+            Op::Group(call) => self.group(call, &on),
+        }
+    }
+
+    fn no_news(&mut self, why: NoNews, stream: usize, slot: u32) -> CudaError {
+        if why == NoNews::Stopped {
+            return CudaError::Elsewhere(self.rank as u32);
+        }
+        let what = match self.loaded.shared.wave.slots.get(slot as usize) {
+            Some(Slot::Ready(rank)) => format!("rank {rank} to be ready"),
+            Some(Slot::Posted { rank, call }) => format!("rank {rank} to post call {call}"),
+            Some(Slot::Sent { from, call, .. }) => format!("rank {from} to send in call {call}"),
+            None => "an event".to_owned(),
+        };
+        CudaError::Hung {
+            rank: self.rank as u32,
+            what: format!("the wait of stream {stream} for {what}"),
+            seconds: self.patience.as_secs_f64(),
+        }
+    }
+}

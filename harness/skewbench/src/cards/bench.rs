@@ -1,0 +1,128 @@
+use std::sync::Arc;
+
+use skewbench_cuda::CudaError;
+use skewbench_cuda::attention::{Attention, CuDnn, CuDnnOptions, Plain};
+use skewbench_cuda::run::{
+    AttentionFactory, CardState, Execution, Generated, Mode, SampleOptions, Session, SessionOptions, Transport,
+    verify_samples,
+};
+use skewbench_cuda::steps::{BF16_TOLERANCE, StepOptions, device_program};
+use skewbench_plan::Pass;
+
+use super::study::Carrier;
+use super::waves::Wave;
+use crate::cli::Kernel;
+use crate::failure::{Exit, Failure};
+
+/// What executes waves.
+pub(super) trait Bench {
+    /// Makes a wave ready: nothing of it is timed.
+    ///
+    /// # Errors
+    /// The wave does not fit, or no kernel supports one of its calls.
+    fn load(&mut self, wave: &Wave, carrier: Carrier) -> Result<(), Failure>;
+
+    /// Computes the loaded wave on fresh inputs and compares sampled rows with dense attention in f64. Returns the largest
+    /// error by tensor.
+    ///
+    /// # Errors
+    /// A result that is wrong; a card that fails.
+    fn verify(&mut self, wave: &Wave, seed: u64) -> Result<Vec<(&'static str, f64)>, Failure>;
+
+    /// Executes a pass of the loaded wave once; nanoseconds of every rank.
+    ///
+    /// # Errors
+    /// A card that fails or hangs.
+    fn execute(&mut self, pass: Pass, mode: Mode) -> Result<Vec<u64>, Failure>;
+
+    /// What the cards do now.
+    fn states(&self) -> Vec<Option<CardState>>;
+}
+
+/// Attention kernels of every rank.
+pub(super) fn factory(kernel: Kernel, repeatable: bool) -> AttentionFactory {
+    Arc::new(move |context| {
+        let made: Box<dyn Attention> = match kernel {
+            Kernel::Cudnn => Box::new(CuDnn::open(context, CuDnnOptions { repeatable, ..CuDnnOptions::default() })?),
+            Kernel::Plain => Box::new(Plain::open(context)?),
+        };
+        Ok(made)
+    })
+}
+
+/// A failure of cards or their libraries.
+pub(super) fn unavailable(error: CudaError) -> Failure {
+    Failure::new(Exit::Unavailable, error)
+}
+
+/// Cards of this host, one a rank.
+pub(super) struct OnCards {
+    session: Option<(Carrier, Session)>,
+    ranks: usize,
+}
+
+impl OnCards {
+    /// Opens as many cards.
+    ///
+    /// # Errors
+    /// A library or card that is absent.
+    pub fn open(ranks: usize) -> Result<Self, Failure> {
+        let mut this = Self { session: None, ranks };
+        this.session(Carrier::CopyEngines)?;
+        Ok(this)
+    }
+
+    fn session(&mut self, carrier: Carrier) -> Result<&mut Session, Failure> {
+        if self.session.as_ref().is_none_or(|(of, _)| *of != carrier) {
+            self.session = None;
+            let transport = match carrier {
+                Carrier::Nccl => Transport::Nccl,
+                Carrier::CopyEngines => Transport::CopyEngines,
+            };
+            let options = SessionOptions { transport, ..SessionOptions::default() };
+            let opened = Session::open(self.ranks, options, factory(Kernel::Cudnn, false)).map_err(unavailable)?;
+            self.session = Some((carrier, opened));
+        }
+        self.loaded()
+    }
+
+    fn loaded(&mut self) -> Result<&mut Session, Failure> {
+        let session = self.session.as_mut().map(|(_, session)| session);
+        session.ok_or_else(|| Failure::internal("no cards are open"))
+    }
+}
+
+impl Bench for OnCards {
+    fn load(&mut self, wave: &Wave, carrier: Carrier) -> Result<(), Failure> {
+        let programs = wave.domains.iter().map(|domain| device_program(&domain.program, StepOptions::default()));
+        let programs = programs.collect::<Result<Vec<_>, _>>().map_err(unavailable)?;
+        self.session(carrier)?.load(&programs).map_err(unavailable)
+    }
+
+    fn verify(&mut self, wave: &Wave, seed: u64) -> Result<Vec<(&'static str, f64)>, Failure> {
+        let session = self.loaded()?;
+        let inputs: Vec<Generated> = (0u32..)
+            .zip(&wave.domains)
+            .map(|(number, domain)| Generated::new(seed, number, domain.plan.shape))
+            .collect();
+        let sequences: Vec<_> = wave.domains.iter().map(|domain| domain.plan.sequences.clone()).collect();
+        session.poison().map_err(unavailable)?;
+        session.generate(&inputs).map_err(unavailable)?;
+        let whole = Execution::of(Mode::Whole);
+        session.execute(Pass::Forward, whole).map_err(unavailable)?;
+        session.execute(Pass::Backward, whole).map_err(unavailable)?;
+        let report =
+            verify_samples(session, &inputs, &sequences, &SampleOptions::default()).map_err(unavailable)?;
+        report.within(BF16_TOLERANCE).map_err(|e| Failure::new(Exit::Verification, e))?;
+        Ok(report.tensors.iter().map(|t| (t.tensor.name(), t.error)).collect())
+    }
+
+    fn execute(&mut self, pass: Pass, mode: Mode) -> Result<Vec<u64>, Failure> {
+        let times = self.loaded()?.execute(pass, Execution::of(mode)).map_err(unavailable)?;
+        Ok(times.into_iter().map(|time| time.ns).collect())
+    }
+
+    fn states(&self) -> Vec<Option<CardState>> {
+        self.session.as_ref().map(|(_, session)| session.states()).unwrap_or_default()
+    }
+}

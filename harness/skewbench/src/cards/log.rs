@@ -1,0 +1,149 @@
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use skewbench_cuda::run::CardState;
+
+use super::measure::Taken;
+use super::study::CaseFile;
+use crate::failure::Failure;
+use crate::shipped::{Failed, Sample};
+
+/// What a card did around samples: a row of `states.csv`.
+#[derive(Serialize)]
+struct StateRow<'a> {
+    system: &'a str,
+    case: &'a str,
+    card: usize,
+    sm_mhz: Option<u32>,
+    memory_mhz: Option<u32>,
+    temperature_c: Option<u32>,
+    power_mw: Option<u32>,
+    throttle_reasons: String,
+}
+
+/// A wave that was verified: a row of `verified.csv`.
+#[derive(Serialize)]
+struct VerifiedRow<'a> {
+    system: &'a str,
+    case: &'a str,
+    q_heads: u16,
+    kv_heads: u16,
+    transport: &'a str,
+    wave: u32,
+    tensor: &'static str,
+    error: f64,
+}
+
+/// Samples as they come, on disk after every wave: what was measured before a run is stopped is kept.
+pub(super) struct Log {
+    folder: PathBuf,
+    samples: csv::Writer<File>,
+    failures: csv::Writer<File>,
+    states: csv::Writer<File>,
+    verified: csv::Writer<File>,
+    /// Failures so far.
+    pub failed: usize,
+    /// Samples so far.
+    pub taken: usize,
+}
+
+impl Log {
+    /// Begins the files of a folder.
+    ///
+    /// # Errors
+    /// A file that cannot be made.
+    pub fn new(folder: &Path) -> Result<Self, Failure> {
+        let open = |name: &str| {
+            let path = folder.join(name);
+            csv::Writer::from_path(&path).map_err(|e| Failure::config(format!("{}: {e}", path.display())))
+        };
+        Ok(Self {
+            folder: folder.to_owned(),
+            samples: open("cuda.csv")?,
+            failures: open("failures.csv")?,
+            states: open("states.csv")?,
+            verified: open("verified.csv")?,
+            failed: 0,
+            taken: 0,
+        })
+    }
+
+    fn error(&self) -> impl Fn(csv::Error) -> Failure + use<> {
+        let folder = self.folder.clone();
+        move |e| Failure::config(format!("{}: {e}", folder.display()))
+    }
+
+    /// Adds a row of every rank.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn samples(&mut self, row: &Sample, taken: &Taken, times: &[u64]) -> Result<(), Failure> {
+        let error = self.error();
+        for (rank, ns) in (0u32..).zip(times) {
+            let Taken { pass, mode, sample, warm_up } = *taken;
+            let row = Sample { pass, mode, sample, warm_up, rank, ns: *ns, ..row.clone() };
+            self.samples.serialize(row).map_err(&error)?;
+            self.taken += 1;
+        }
+        self.samples.flush().map_err(|e| error(e.into()))
+    }
+
+    /// Adds what gave no samples.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn failed(&mut self, row: &Failed) -> Result<(), Failure> {
+        let error = self.error();
+        eprintln!("{} on {}, {}: {}", row.system, row.case, row.layout, row.reason);
+        self.failed += 1;
+        self.failures.serialize(row).map_err(&error)?;
+        self.failures.flush().map_err(|e| error(e.into()))
+    }
+
+    /// Adds the errors of a verified wave.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn verified(
+        &mut self,
+        case: &CaseFile,
+        heads: (u16, u16),
+        transport: &str,
+        system: &str,
+        wave: u32,
+        errors: &[(&'static str, f64)],
+    ) -> Result<(), Failure> {
+        let error = self.error();
+        for (tensor, worst) in errors {
+            let (q_heads, kv_heads) = heads;
+            let row =
+                VerifiedRow { system, case: &case.name, q_heads, kv_heads, transport, wave, tensor, error: *worst };
+            self.verified.serialize(row).map_err(&error)?;
+        }
+        self.verified.flush().map_err(|e| error(e.into()))
+    }
+
+    /// Adds what the cards do now.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn states(&mut self, system: &str, case: &CaseFile, states: &[Option<CardState>]) -> Result<(), Failure> {
+        let error = self.error();
+        for (card, state) in states.iter().enumerate() {
+            let Some(state) = state else { continue };
+            let row = StateRow {
+                system,
+                case: &case.name,
+                card,
+                sm_mhz: state.sm_mhz,
+                memory_mhz: state.memory_mhz,
+                temperature_c: state.temperature_c,
+                power_mw: state.power_mw,
+                throttle_reasons: state.throttle_reasons.join(" "),
+            };
+            self.states.serialize(row).map_err(&error)?;
+        }
+        self.states.flush().map_err(|e| error(e.into()))
+    }
+}

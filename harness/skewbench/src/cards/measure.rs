@@ -1,0 +1,242 @@
+use std::time::{Duration, Instant};
+
+use skewbench_cuda::run;
+use skewbench_plan::{Pass, Step};
+
+use super::bench::Bench;
+use super::study::{CaseFile, StudyFile};
+use super::waves::{Setting, Wave, step_of, waves_of};
+use super::{Carrier, Log};
+use crate::cells::Resources;
+use crate::failure::{Exit, Failure};
+use crate::progress::Progress;
+use crate::scheduler::check_interrupted;
+use crate::shipped::{Failed, Mode, Sample};
+
+/// What a study runs with.
+pub(super) struct Plan<'a> {
+    pub study: &'a StudyFile,
+    pub systems: Vec<String>,
+    pub seed: u64,
+    /// Prices that planners balance by.
+    pub profile: &'a str,
+    /// Time after which nothing new is begun.
+    pub budget: Duration,
+    /// Ranks that the cards can hold.
+    pub ranks: usize,
+}
+
+/// A case with one count of heads and one transport.
+struct Block<'a> {
+    case: &'a CaseFile,
+    heads: (u16, u16),
+    carrier: Carrier,
+    samples: u32,
+}
+
+impl Block<'_> {
+    fn layout(&self) -> String {
+        format!("dp={},cp={}", self.case.layout.dp, self.case.layout.cp)
+    }
+
+    /// What carries its transfers, in tables.
+    fn transport(&self) -> &'static str {
+        if self.case.ranks() == 1 { "none" } else { self.carrier.name() }
+    }
+
+    fn failed(&self, system: &str, reason: impl std::fmt::Display) -> Failed {
+        Failed {
+            system: system.to_owned(),
+            case: self.case.name.clone(),
+            layout: self.layout(),
+            transport: self.transport().to_owned(),
+            reason: format!("{}:{} heads: {reason}", self.heads.0, self.heads.1),
+        }
+    }
+}
+
+/// A system in a block.
+struct Entrant {
+    name: String,
+    waves: Vec<Wave>,
+    /// Nothing more of it is measured.
+    out: bool,
+}
+
+/// Modes beside the whole program, and how many executions of each.
+const APART: [(run::Mode, Mode); 3] = [
+    (run::Mode::Compute, Mode::ComputeOnly),
+    (run::Mode::Transfers, Mode::TransfersOnly),
+    (run::Mode::Bare, Mode::Bare),
+];
+const APART_SAMPLES: u32 = 3;
+
+/// Measures every block. Systems take turns, in an order that changes from round to round.
+///
+/// # Errors
+/// A log that cannot be written, an interruption. What a system or card cannot do is a row of failures.
+pub(super) fn measure(
+    plan: &Plan<'_>,
+    bench: &mut dyn Bench,
+    resources: &mut Resources,
+    log: &mut Log,
+) -> Result<(), Failure> {
+    let start = Instant::now();
+    let blocks: Vec<Block<'_>> = blocks(plan);
+    let progress = Progress::new("blocks", blocks.len() as u64);
+    for block in &blocks {
+        check_interrupted()?;
+        let name = format!("{} {}:{} {}", block.case.name, block.heads.0, block.heads.1, block.transport());
+        if start.elapsed() > plan.budget {
+            let why = format!("not measured: the budget of {} s was spent", plan.budget.as_secs());
+            plan.systems.iter().try_for_each(|system| log.failed(&block.failed(system, &why)))?;
+        } else {
+            one_block(plan, block, bench, resources, log, start)?;
+        }
+        progress.advance(1, &name);
+    }
+    progress.finish();
+    Ok(())
+}
+
+fn blocks<'a>(plan: &Plan<'a>) -> Vec<Block<'a>> {
+    let mut blocks = Vec::new();
+    for case in &plan.study.cases {
+        for heads in &case.heads {
+            let samples = case.samples.unwrap_or(plan.study.samples);
+            // Ranks that send nothing to each other are the same under every transport.
+            let carriers = if case.ranks() == 1 { &plan.study.transports[..1] } else { &plan.study.transports };
+            blocks.extend(carriers.iter().map(|carrier| Block { case, heads: *heads, carrier: *carrier, samples }));
+        }
+    }
+    blocks
+}
+
+fn one_block(
+    plan: &Plan<'_>,
+    block: &Block<'_>,
+    bench: &mut dyn Bench,
+    resources: &mut Resources,
+    log: &mut Log,
+    start: Instant,
+) -> Result<(), Failure> {
+    let needed = block.case.ranks() as usize;
+    if needed > plan.ranks {
+        let why = skewbench_cuda::CudaError::Cards { needed, found: plan.ranks };
+        return plan.systems.iter().try_for_each(|system| log.failed(&block.failed(system, &why)));
+    }
+    let step: Step = step_of(block.case, plan.seed, resources)?;
+    let machine = resources.machine(plan.profile, &Default::default())?;
+    let pricing = resources.pricing(&machine)?.clone();
+    let shape = CaseFile::shape(block.heads, plan.study.head_dim);
+    let setting = Setting { case: block.case, shape, seed: plan.seed, pricing: &pricing };
+    let mut entrants = Vec::new();
+    for system in &plan.systems {
+        match waves_of(system, &step, &setting, resources) {
+            Ok(waves) => entrants.push(Entrant { name: system.clone(), waves, out: false }),
+            Err(why) => log.failed(&block.failed(system, why))?,
+        }
+    }
+    for round in 0..plan.study.rounds {
+        if start.elapsed() > plan.budget && round > 0 {
+            break;
+        }
+        // Whoever comes first finds the card coolest: turns change.
+        let count = entrants.len().max(1);
+        for turn in 0..entrants.len() {
+            let entrant = &mut entrants[(turn + round as usize) % count];
+            if entrant.out {
+                continue;
+            }
+            check_interrupted()?;
+            if let Err(why) = one_turn(plan, block, round, entrant, bench, log) {
+                if why.exit == Exit::Interrupted || why.exit == Exit::Internal {
+                    return Err(why);
+                }
+                entrant.out = true;
+                log.failed(&block.failed(&entrant.name, why))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// All waves of one system, once.
+fn one_turn(
+    plan: &Plan<'_>,
+    block: &Block<'_>,
+    round: u32,
+    entrant: &Entrant,
+    bench: &mut dyn Bench,
+    log: &mut Log,
+) -> Result<(), Failure> {
+    for (number, wave) in (0u32..).zip(&entrant.waves) {
+        bench.load(wave, block.carrier)?;
+        if round == 0 {
+            let errors = bench.verify(wave, plan.seed.wrapping_add(u64::from(number)))?;
+            log.verified(block.case, block.heads, block.transport(), &entrant.name, number, &errors)?;
+        }
+        let row = row(plan, block, entrant, number, wave);
+        for _ in 0..plan.study.warm_up {
+            for pass in [Pass::Forward, Pass::Backward] {
+                let times = bench.execute(pass, run::Mode::Whole)?;
+                log.samples(&row, &Taken { pass, mode: Mode::All, sample: 0, warm_up: true }, &times)?;
+            }
+        }
+        log.states(&entrant.name, block.case, &bench.states())?;
+        for sample in 0..block.samples {
+            for pass in [Pass::Forward, Pass::Backward] {
+                let times = bench.execute(pass, run::Mode::Whole)?;
+                let sample = round * block.samples + sample;
+                log.samples(&row, &Taken { pass, mode: Mode::All, sample, warm_up: false }, &times)?;
+            }
+        }
+        if round > 0 {
+            continue;
+        }
+        for sample in 0..APART_SAMPLES {
+            for (mode, word) in APART {
+                if word == Mode::TransfersOnly && block.case.ranks() == 1 {
+                    continue;
+                }
+                for pass in [Pass::Forward, Pass::Backward] {
+                    let times = bench.execute(pass, mode)?;
+                    log.samples(&row, &Taken { pass, mode: word, sample, warm_up: false }, &times)?;
+                }
+            }
+        }
+        log.states(&entrant.name, block.case, &bench.states())?;
+    }
+    Ok(())
+}
+
+/// What tells an execution from others of its wave.
+pub(super) struct Taken {
+    pub pass: Pass,
+    pub mode: Mode,
+    pub sample: u32,
+    pub warm_up: bool,
+}
+
+/// A row of the wave's samples without what tells them apart.
+fn row(plan: &Plan<'_>, block: &Block<'_>, entrant: &Entrant, number: u32, wave: &Wave) -> Sample {
+    Sample {
+        system: entrant.name.clone(),
+        case: block.case.name.clone(),
+        tokens: wave.tokens(),
+        pairs: wave.pairs(),
+        q_heads: block.heads.0.into(),
+        kv_heads: block.heads.1.into(),
+        head_dim: plan.study.head_dim.into(),
+        layout: block.layout(),
+        pieces: wave.pieces(),
+        transport: block.transport().to_owned(),
+        pass: Pass::Forward,
+        mode: Mode::All,
+        wave: number,
+        rank: 0,
+        sample: 0,
+        warm_up: false,
+        ns: 0,
+    }
+}

@@ -1,0 +1,381 @@
+use skewbench_report::{Axis, Cell, Column, Figure, Kind, Mark, Named, Page, Panel, Scale, Section, Side, Table};
+
+use super::summary::short;
+use super::validation::slug;
+use crate::metrics::Estimated;
+use crate::shipped::{Case, PeerTimes, Published, Times, independent, pass_name, times_of, times_of_peers};
+
+/// The system that others are compared with where worst waves count.
+const OURS: &str = "libra-calibrated";
+const MS: f64 = 1e-6;
+
+/// The page that shows published runs on real cards.
+pub fn measured_page(published: &[Published]) -> Page {
+    let mut page = Page {
+        name: "measured".into(),
+        title: "Measured on cards".into(),
+        subtitle: "Published runs of the same programs on real cards".into(),
+        ..Page::default()
+    };
+    if published.is_empty() {
+        page.text.push(
+            "No run on cards ships with this program. Every latency of this report that is not marked as measured is simulated on a profile.".into(),
+        );
+        return page;
+    }
+    for run in published {
+        add(&mut page, run);
+    }
+    page.method = method();
+    page
+}
+
+fn add(page: &mut Page, run: &Published) {
+    let name = &run.name;
+    page.text.push(format!("{name}: {}", run.title));
+    page.text.extend(run.notes.iter().map(|note| format!("{name}: {note}")));
+    page.text.extend(run.runs.iter().map(|r| {
+        format!(
+            "{name} also holds {}: {}. `skewbench report results/published/{name}/{}` in a copy of the source tree draws it.",
+            r.folder, r.about, r.folder
+        )
+    }));
+    page.facts.push(("run".into(), name.clone()));
+    page.facts.extend(run.card.facts());
+    if let Some(peer) = run.peers.first() {
+        let versions = format!("PyTorch {}, cuDNN {}, NCCL {}, {}", peer.torch, peer.cudnn, peer.nccl, peer.card);
+        page.facts.push(("peers".into(), versions));
+    }
+    let times = times_of(&run.samples);
+    let peers = times_of_peers(&run.peers);
+    page.text.extend(dense_sentences(&times, &peers));
+    let id = |what: &str| format!("measured-{}-{what}", slug(name));
+    page.figures.extend(dense_figure(id("dense"), name, &times, &peers));
+    page.figures.extend(worst_figure(id("worst"), name, &times));
+    page.figures.extend(wave_table(id("waves"), name, &times));
+    page.figures.extend(peer_table(id("peers"), name, &peers));
+    page.figures.extend(failure_table(id("failures"), name, run));
+}
+
+fn cases(times: &[Times]) -> Vec<&Case> {
+    let mut cases: Vec<&Case> = Vec::new();
+    for t in times {
+        if !cases.contains(&&t.case) {
+            cases.push(&t.case);
+        }
+    }
+    cases
+}
+
+fn named(category: String, e: &Estimated, scale: f64) -> Named {
+    let e = e.scaled(scale);
+    Named { category, value: e.value, low: e.interval.map(|i| i.0), high: e.interval.map(|i| i.1) }
+}
+
+/// A system with its transport, as charts name it.
+fn label(t: &Times) -> String {
+    if t.transport == "none" { t.system.clone() } else { format!("{}, {}", t.system, t.transport.replace('_', " ")) }
+}
+
+/// The fastest peer that computes a pass of a case.
+fn best_peer<'a>(peers: &'a [PeerTimes], case: &Case, pass: skewbench_plan::Pass) -> Option<&'a PeerTimes> {
+    let median = |p: &PeerTimes| p.time().map_or(f64::INFINITY, |t| t.value);
+    let same = peers.iter().filter(|p| p.is_parallel() && p.computes(case, pass));
+    same.min_by(|a, b| median(a).total_cmp(&median(b)))
+}
+
+/// What each of our systems reaches against the fastest peer, in words.
+fn dense_sentences(times: &[Times], peers: &[PeerTimes]) -> Vec<String> {
+    let mut sentences = Vec::new();
+    for t in times.iter().filter(|t| t.case.is_dense()) {
+        let compared = t.waves.iter().filter_map(|w| {
+            let best = best_peer(peers, &t.case, w.pass)?;
+            let speed = independent(&best.slowest, w.samples())?;
+            Some(format!(
+                "{} {}x the speed of {}{}",
+                pass_name(w.pass),
+                short(speed.value),
+                best.peer,
+                interval(&speed)
+            ))
+        });
+        let compared: Vec<String> = compared.collect();
+        if !compared.is_empty() {
+            sentences.push(format!("{}: {} reaches {}.", t.case.title(), label(t), compared.join(", ")));
+        }
+    }
+    sentences
+}
+
+fn interval(e: &Estimated) -> String {
+    e.interval.map(|(low, high)| format!(" ({} to {})", short(low), short(high))).unwrap_or_default()
+}
+
+/// Rates on one dense document: ours, peers, the kernel alone, and the card's matrix products.
+fn dense_figure(id: String, run: &str, times: &[Times], peers: &[PeerTimes]) -> Option<Figure> {
+    let peak =
+        peers.iter().filter(|p| p.is_product()).filter_map(PeerTimes::tflop_per_s).map(|e| e.value).reduce(f64::max);
+    let mut panels = Vec::new();
+    let mut rows = Vec::new();
+    for case in cases(times).into_iter().filter(|c| c.is_dense()) {
+        for pass in [skewbench_plan::Pass::Forward, skewbench_plan::Pass::Backward] {
+            let theirs = peers.iter().filter(|p| p.computes(case, pass));
+            let theirs =
+                theirs.filter_map(|p| Some((p.peer.clone(), p.peer.clone(), p.tflop_per_s()?, p.time()?, None, None)));
+            let best = best_peer(peers, case, pass);
+            let ours = times.iter().filter(|t| t.case == *case);
+            let ours = ours
+                .flat_map(|t| t.waves.iter().map(move |w| (t, w)))
+                .filter(|(_, w)| w.pass == pass)
+                .filter_map(|(t, w)| {
+                    let speed = best.and_then(|b| independent(&b.slowest, w.samples()));
+                    Some((t.system.clone(), label(t), w.tflop_per_s(case)?, w.time()?, w.of_bare(), speed))
+                });
+            let all: Vec<_> = theirs.chain(ours).collect();
+            let mut marks: Vec<Mark> = peak
+                .map(|value| Mark::Reference { label: "large bf16 product".into(), side: Side::X, value })
+                .into_iter()
+                .collect();
+            marks.extend(all.iter().map(|(series, category, rate, ..)| Mark::Dots {
+                series: series.clone(),
+                values: vec![named(category.clone(), rate, 1.0)],
+            }));
+            panels.push(Panel {
+                title: format!("{}, {}", case.title(), pass_name(pass)),
+                x: Axis {
+                    label: "rate of a card".into(),
+                    unit: "TFLOP/s".into(),
+                    min: Some(0.0),
+                    scale: Scale::Linear,
+                    ..Axis::default()
+                },
+                y: Axis {
+                    scale: Scale::Category,
+                    categories: all.iter().map(|(_, category, ..)| category.clone()).collect(),
+                    ..Axis::default()
+                },
+                marks,
+            });
+            rows.extend(all.into_iter().map(|(_, category, rate, time, bare, speed)| {
+                let mut row: Vec<Cell> = vec![case.title().into(), pass_name(pass).into(), category.into()];
+                row.extend(estimate_cells(Some(&time.scaled(MS))));
+                row.extend(estimate_cells(Some(&rate)));
+                row.push(peak.map(|p| rate.value / p).into());
+                row.push(bare.map(|b| b.value).into());
+                row.extend(estimate_cells(speed.as_ref()));
+                row.push((time.n as f64).into());
+                row
+            }));
+        }
+    }
+    (!rows.is_empty()).then(|| Figure {
+        id,
+        title: format!("One causal document: rate of a card beside peers and roof, {run}"),
+        description: "TFLOP/s of a card on one dense causal document: our systems, PyTorch's context parallelism, Ulysses written in PyTorch, the \
+                      attention kernel alone, and the rate of large bf16 products as a line."
+            .into(),
+        kind: Kind::Measured,
+        panels,
+        caption: "Median of the slowest rank's time over repetitions, as a rate from exact pairs; bars: 95% bootstrap interval of the median over \
+                  repetitions. Kernel alone: the same attention without any exchange."
+            .into(),
+        table: Table {
+            columns: [Column::new("case", "case", ""), Column::new("pass", "pass", ""), Column::new("what", "what", "")]
+                .into_iter()
+                .chain(estimate_columns("time", "time_ms", "ms"))
+                .chain(estimate_columns("rate", "rate_tflop_per_s", "TFLOP/s"))
+                .chain([
+                    Column::new("of a bf16 product", "of_product", ""),
+                    Column::new("bare calls / program", "of_bare", ""),
+                ])
+                .chain(estimate_columns("best peer / ours", "speed_against_peer", ""))
+                .chain([Column::new("n", "n", "")])
+                .collect(),
+            rows,
+        },
+        ..Figure::default()
+    })
+}
+
+/// Both passes of the worst wave by case and system.
+fn worst_figure(id: String, run: &str, times: &[Times]) -> Option<Figure> {
+    let mut panels = Vec::new();
+    let mut rows = Vec::new();
+    for case in cases(times) {
+        let here: Vec<&Times> = times.iter().filter(|t| t.case == *case).collect();
+        // The faster of ours where it was measured over several transports.
+        let worst = |t: &Times| t.worst().map_or(f64::INFINITY, |e| e.value);
+        let ours = here.iter().filter(|t| t.system == OURS).min_by(|a, b| worst(a).total_cmp(&worst(b)));
+        let all: Vec<(&Times, Estimated)> = here.iter().filter_map(|t| Some((*t, t.worst()?))).collect();
+        if all.is_empty() {
+            continue;
+        }
+        let dots =
+            all.iter().map(|(t, e)| Mark::Dots { series: t.system.clone(), values: vec![named(label(t), e, MS)] });
+        panels.push(Panel {
+            title: case.title(),
+            x: Axis {
+                label: "worst wave".into(),
+                unit: "ms".into(),
+                min: Some(0.0),
+                scale: Scale::Linear,
+                ..Axis::default()
+            },
+            y: Axis {
+                scale: Scale::Category,
+                categories: all.iter().map(|(t, _)| label(t)).collect(),
+                ..Axis::default()
+            },
+            marks: dots.collect(),
+        });
+        rows.extend(all.iter().map(|(t, e)| {
+            let mut row: Vec<Cell> = vec![case.title().into(), label(t).into()];
+            row.extend(estimate_cells(Some(&e.scaled(MS))));
+            row.extend(estimate_cells(ours.and_then(|ours| ours.worst_against(t)).as_ref()));
+            row.push((e.n as f64).into());
+            row
+        }));
+    }
+    (!rows.is_empty()).then(|| Figure {
+        id,
+        title: format!("Worst wave, forward and backward, {run}"),
+        description: "Time of the slowest wave of each system, both passes, by case.".into(),
+        kind: Kind::Measured,
+        panels,
+        caption: format!(
+            "Both passes of one layer's attention, transfers included; the slowest wave and rank of every repetition, median over repetitions with its \
+             95% bootstrap interval. The ratio is against {OURS}, whoever is faster: above 1 the other is slower."
+        ),
+        table: Table {
+            columns: [Column::new("case", "case", ""), Column::new("system", "system", "")]
+                .into_iter()
+                .chain(estimate_columns("worst wave", "worst_ms", "ms"))
+                .chain(estimate_columns(&format!("over {OURS}"), "ratio", ""))
+                .chain([Column::new("n", "n", "")])
+                .collect(),
+            rows,
+        },
+        ..Figure::default()
+    })
+}
+
+/// Every pass of every wave.
+fn wave_table(id: String, run: &str, times: &[Times]) -> Option<Figure> {
+    let rows = times.iter().flat_map(|t| t.waves.iter().map(move |w| (t, w))).map(|(t, w)| {
+        let mut row: Vec<Cell> = vec![
+            t.case.title().into(),
+            t.system.clone().into(),
+            t.transport.replace('_', " ").into(),
+            pass_name(w.pass).into(),
+            f64::from(w.wave).into(),
+        ];
+        row.extend(estimate_cells(w.time().map(|e| e.scaled(MS)).as_ref()));
+        let by_rank: Vec<String> = w.by_rank.iter().map(|ns| short(ns * MS)).collect();
+        row.push(by_rank.join(" ").into());
+        row.extend(estimate_cells(w.hidden_share(t.pieces).as_ref()));
+        row.extend(estimate_cells(w.of_bare().as_ref()));
+        row.push(w.tflop_per_s(&t.case).map(|e| e.value).into());
+        row.push((w.samples().len() as f64).into());
+        row
+    });
+    let rows: Vec<Vec<Cell>> = rows.collect();
+    (!rows.is_empty()).then(|| Figure {
+        id,
+        title: format!("All waves, {run}"),
+        description: "Times, hidden share and rate of every pass of every wave.".into(),
+        kind: Kind::Measured,
+        caption: "Time: slowest rank, median over repetitions with its 95% bootstrap interval. Hidden share: of the transfers that the plan's pieces let be \
+                  hidden; 1 is all. Bare calls / program: time of the bare attention calls over that of the whole program."
+            .into(),
+        table: Table {
+            columns: ["case", "system", "transport", "pass", "wave"]
+                .map(|c| Column::new(c, c, ""))
+                .into_iter()
+                .chain(estimate_columns("time", "time_ms", "ms"))
+                .chain([Column::new("by rank", "by_rank_ms", "ms")])
+                .chain(estimate_columns("hidden share", "hidden_share", ""))
+                .chain(estimate_columns("bare calls / program", "of_bare", ""))
+                .chain([Column::new("rate of a card", "rate_tflop_per_s", "TFLOP/s"), Column::new("n", "n", "")])
+                .collect(),
+            rows,
+        },
+        ..Figure::default()
+    })
+}
+
+fn peer_table(id: String, run: &str, peers: &[PeerTimes]) -> Option<Figure> {
+    let rows = peers.iter().map(|p| {
+        let mut row: Vec<Cell> = vec![p.peer.clone().into(), p.pass.clone().into()];
+        row.extend([p.tokens as f64, f64::from(p.heads), f64::from(p.kv_heads), f64::from(p.ranks)].map(Cell::Number));
+        row.extend(estimate_cells(p.time().map(|e| e.scaled(MS)).as_ref()));
+        row.extend(estimate_cells(p.tflop_per_s().as_ref()));
+        row.push((p.slowest.len() as f64).into());
+        row
+    });
+    (!peers.is_empty()).then(|| Figure {
+        id,
+        title: format!("Peers and roof, {run}"),
+        description: "Times and rates of what PyTorch does with the same documents, of the attention kernel alone, and of matrix products.".into(),
+        kind: Kind::Measured,
+        caption: "From scripts/peers. Slowest rank, median over repetitions with its 95% bootstrap interval. gemm: a square bf16 product with as many rows, \
+                  columns and inner elements as the column tokens says."
+            .into(),
+        table: Table {
+            columns: ["peer", "pass", "tokens", "heads", "kv_heads", "ranks"]
+                .map(|c| Column::new(c.replace('_', " "), c, ""))
+                .into_iter()
+                .chain(estimate_columns("time", "time_ms", "ms"))
+                .chain(estimate_columns("rate of a card", "rate_tflop_per_s", "TFLOP/s"))
+                .chain([Column::new("n", "n", "")])
+                .collect(),
+            rows: rows.collect(),
+        },
+        ..Figure::default()
+    })
+}
+
+fn failure_table(id: String, name: &str, run: &Published) -> Option<Figure> {
+    let rows = run.failures.iter().map(|f| {
+        [&f.system, &f.case, &f.layout, &f.transport, &f.reason].map(|text| Cell::from(text.clone())).to_vec()
+    });
+    (!run.failures.is_empty()).then(|| Figure {
+        id,
+        title: format!("Without a number, {name}"),
+        description: "What failed its check or could not run, and was not timed.".into(),
+        kind: Kind::Measured,
+        caption: "Programs whose results were checked and found wrong, or that could not run, were not timed.".into(),
+        table: Table {
+            columns: ["system", "case", "layout", "transport", "reason"].map(|c| Column::new(c, c, "")).to_vec(),
+            rows: rows.collect(),
+        },
+        ..Figure::default()
+    })
+}
+
+/// Columns of a value and its interval.
+fn estimate_columns(title: &str, key: &str, unit: &str) -> [Column; 3] {
+    [
+        Column::new(title, key, unit),
+        Column::new("95% low", format!("{key}_low"), unit),
+        Column::new("95% high", format!("{key}_high"), unit),
+    ]
+}
+
+fn estimate_cells(e: Option<&Estimated>) -> [Cell; 3] {
+    let interval = e.and_then(|e| e.interval);
+    [e.map(|e| e.value).into(), interval.map(|i| i.0).into(), interval.map(|i| i.1).into()]
+}
+
+fn method() -> Vec<Section> {
+    vec![Section {
+        title: "How it was measured".into(),
+        paragraphs: vec![
+            "Every program was verified on the cards before it was timed; one that failed was not timed. Times are those of device events on each \
+             rank, after warm-up; systems were measured in turns. A wave is its slowest rank. All raw samples ship in cuda.csv and peers.csv."
+                .into(),
+            "FLOPs are 4 (forward) or 10 (backward) x query heads x head size x exact unmasked pairs, over all cards. Speeds against peers compare \
+             medians of runs on the same cards that were not drawn in pairs; ratios between our systems pair repetitions of the same number."
+                .into(),
+        ],
+    }]
+}

@@ -1,0 +1,355 @@
+use std::collections::BTreeSet;
+
+use skewbench_plan::Pass;
+use skewbench_report::{Axis, Cell, Column, Figure, Kind, Mark, Page, Panel, Point, Scale, Section, Side, Table};
+
+use crate::failure::Failure;
+use crate::shipped::{Accuracy, Compared, Launch, Validation, pass_name};
+
+/// Bounds that the predictions are drawn against: of a launch's median error, of its 95th percentile, of a wave.
+const BOUNDS: [f64; 2] = [0.04, 0.12];
+const WAVE_BOUND: f64 = 0.08;
+/// Launches that are named as the worst.
+const WORST: usize = 10;
+
+const SUBTITLE: &str = "How far what the simulator predicts is from what a card took";
+
+/// The page that puts predictions beside measurements, for the profiles of a report.
+///
+/// # Errors
+/// Shipped files that cannot be read.
+pub fn validation_page<'a>(
+    profiles: &BTreeSet<&'a str>,
+    find: impl Fn(&'a str) -> Result<Option<Validation>, Failure>,
+) -> Result<Page, Failure> {
+    let mut page = Page {
+        name: "validation".into(),
+        title: "Predicted and measured".into(),
+        subtitle: SUBTITLE.into(),
+        ..Page::default()
+    };
+    if profiles.is_empty() {
+        page.text.push("No number of this report was simulated, so there is no profile to validate.".into());
+    }
+    for profile in profiles {
+        match find(profile)? {
+            Some(validation) => add(&mut page, &validation),
+            None => page.text.push(format!(
+                "The profile {profile} was not validated: no measurements of shapes outside its tables ship with this program. What is \
+                 measured and what is assumed in it stands on the first page."
+            )),
+        }
+    }
+    if !page.figures.is_empty() {
+        page.method = method();
+    }
+    Ok(page)
+}
+
+fn add(page: &mut Page, validation: &Validation) {
+    let launches: Vec<Compared> = validation.launches.iter().map(Launch::time).collect();
+    let waves: Vec<Compared> = validation.waves.iter().map(|w| w.time()).collect();
+    let ranks: Vec<Compared> = validation.ranks.iter().map(|r| r.time()).collect();
+    let profile = &validation.profile;
+    for (what, compared) in [("kernel launches", launches), ("ranks", ranks), ("waves", waves)] {
+        let Some(accuracy) = Accuracy::of(&compared) else {
+            page.text.push(format!("Profile {profile}: no {what} were measured."));
+            continue;
+        };
+        page.text.push(format!(
+            "Profile {profile}, {} {what}: the median error is {}, the 95th percentile {}; {} lie within 4% or, where that is more, the spread of \
+             their own repeats. Half of the predictions are {} by more than {}.",
+            accuracy.n,
+            percent(accuracy.median),
+            percent(accuracy.p95),
+            percent(accuracy.within),
+            if accuracy.signed >= 0.0 { "too long" } else { "too short" },
+            percent(accuracy.signed.abs())
+        ));
+    }
+    page.text.push(format!("Held out of the profile {profile}: {}", validation.held_out));
+    page.facts.push(("profile".into(), profile.clone()));
+    page.facts.extend(validation.card.facts());
+    let id = |what: &str| format!("validation-{}-{what}", slug(profile));
+    if !validation.launches.is_empty() {
+        page.figures.push(launch_figure(id("launches"), validation));
+    }
+    page.figures.push(error_table(id("errors"), validation));
+    if !validation.launches.is_empty() {
+        page.figures.push(worst_table(id("worst"), validation));
+    }
+    let waves = validation.waves.iter().map(|w| Placed {
+        at: [&w.source, &w.system, &w.workload, &w.layout],
+        pass: w.pass,
+        wave: w.wave,
+        rank: None,
+        time: w.time(),
+    });
+    let ranks = validation.ranks.iter().map(|r| Placed {
+        at: [&r.source, &r.system, &r.workload, &r.layout],
+        pass: r.pass,
+        wave: r.wave,
+        rank: Some(r.rank),
+        time: r.time(),
+    });
+    page.figures.extend(place_figure(id("waves"), "Waves", &waves.collect::<Vec<_>>()));
+    page.figures.extend(place_figure(id("ranks"), "Ranks", &ranks.collect::<Vec<_>>()));
+}
+
+/// A wave or a rank.
+struct Placed<'a> {
+    at: [&'a str; 4],
+    pass: Pass,
+    wave: u32,
+    rank: Option<u32>,
+    time: Compared,
+}
+
+fn launch_figure(id: String, validation: &Validation) -> Figure {
+    let work = |l: &Launch| l.pairs as f64 * f64::from(l.q_heads);
+    let panels = [Pass::Forward, Pass::Backward].into_iter().filter_map(|pass| {
+        let points =
+            validation.launches.iter().filter(|l| l.pass == pass).map(|l| (l.source.as_str(), work(l), l.time()));
+        ratio_panel(pass, "query heads x pairs", "", points.collect(), &BOUNDS)
+    });
+    let mut columns = vec![
+        Column::new("source", "source", ""),
+        Column::new("pass", "pass", ""),
+        Column::new("mask", "mask", ""),
+        Column::new("heads", "q_heads", ""),
+        Column::new("KV heads", "kv_heads", ""),
+        Column::new("tiles", "tiles", ""),
+        Column::new("rows", "q_total", ""),
+        Column::new("keys", "k_total", ""),
+        Column::new("longest", "k_max", "keys"),
+        Column::new("pairs", "pairs", ""),
+    ];
+    columns.extend(compared_columns());
+    let rows = validation.launches.iter().map(|l| {
+        let counts = [l.q_heads.into(), l.kv_heads.into(), l.tiles.into(), l.q_total, l.k_total, l.k_max, l.pairs];
+        let mut row: Vec<Cell> = vec![l.source.clone().into(), pass_name(l.pass).into(), l.mask.clone().into()];
+        row.extend(counts.map(|n| Cell::Number(n as f64)));
+        row.extend(compared_cells(&l.time()));
+        row
+    });
+    Figure {
+        id,
+        title: format!("Kernel launches: predicted over measured, profile {}", validation.profile),
+        description: "Ratio of the predicted to the measured time of kernel launches that are not in the profile, against their work. \
+                      1 is exact; the lines mark 4% and 12%."
+            .into(),
+        kind: Kind::Measured,
+        panels: panels.collect(),
+        caption: "Above 1 the prediction is too long. A point is the median of a launch's repeats, its bar their range. Lines mark an error of \
+                  4% and of 12%."
+            .into(),
+        table: Table { columns, rows: rows.collect() },
+        ..Figure::default()
+    }
+}
+
+fn place_figure(id: String, what: &str, places: &[Placed<'_>]) -> Option<Figure> {
+    let panels = [Pass::Forward, Pass::Backward].into_iter().filter_map(|pass| {
+        let points = places.iter().filter(|p| p.pass == pass).map(|p| (p.at[1], p.time.median * 1e-6, p.time));
+        ratio_panel(pass, "measured", "ms", points.collect(), &[WAVE_BOUND])
+    });
+    let with_rank = places.first()?.rank.is_some();
+    let mut columns = ["source", "system", "workload", "layout", "pass"].map(|c| Column::new(c, c, "")).to_vec();
+    columns.push(Column::new("wave", "wave", ""));
+    columns.extend(with_rank.then(|| Column::new("rank", "rank", "")));
+    columns.extend(compared_columns());
+    let rows = places.iter().map(|p| {
+        let mut row: Vec<Cell> = p.at.map(Cell::from).to_vec();
+        row.extend([pass_name(p.pass).into(), f64::from(p.wave).into()]);
+        row.extend(p.rank.map(|r| Cell::Number(r.into())));
+        row.extend(compared_cells(&p.time));
+        row
+    });
+    Some(Figure {
+        id,
+        title: format!("{what}: predicted over measured"),
+        description: format!(
+            "Ratio of the predicted to the measured time of {}, against the measured time. 1 is exact; the lines mark 8%.",
+            what.to_lowercase()
+        ),
+        kind: Kind::Measured,
+        panels: panels.collect(),
+        caption: "Above 1 the prediction is too long. A point is the median of the repeats, its bar their range. Lines mark an error of 8%."
+            .into(),
+        table: Table { columns, rows: rows.collect() },
+        ..Figure::default()
+    })
+}
+
+/// Ratios of one pass against a quantity; none where the pass has no comparison.
+fn ratio_panel(
+    pass: Pass,
+    x_label: &str,
+    x_unit: &str,
+    points: Vec<(&str, f64, Compared)>,
+    bounds: &[f64],
+) -> Option<Panel> {
+    let mut series: Vec<&str> = Vec::new();
+    for (name, ..) in &points {
+        if !series.contains(name) {
+            series.push(name);
+        }
+    }
+    let lines = bounds.iter().flat_map(|bound| [1.0 - bound, 1.0 + bound].map(|value| (bound, value)));
+    let mut marks: Vec<Mark> = lines
+        .map(|(bound, value)| Mark::Reference {
+            label: format!("error of {:.0}%", bound * 100.0),
+            side: Side::Y,
+            value,
+        })
+        .collect();
+    marks.extend(series.iter().map(|name| {
+        Mark::Points {
+            series: (*name).to_owned(),
+            points: points
+                .iter()
+                .filter(|(n, ..)| n == name)
+                .map(|(_, x, c)| Point {
+                    x: *x,
+                    y: c.ratio(),
+                    low: Some(c.predicted / c.max),
+                    high: Some(c.predicted / c.min),
+                })
+                .collect(),
+        }
+    }));
+    (!points.is_empty()).then(|| Panel {
+        title: pass_name(pass).into(),
+        x: Axis { label: x_label.into(), unit: x_unit.into(), scale: Scale::Log10, ..Axis::default() },
+        y: Axis { label: "predicted / measured".into(), ..Axis::default() },
+        marks,
+    })
+}
+
+fn error_table(id: String, validation: &Validation) -> Figure {
+    let mut rows = Vec::new();
+    let launches: Vec<(&Launch, Compared)> = validation.launches.iter().map(|l| (l, l.time())).collect();
+    let mut launch_groups = |what: &str, key: &dyn Fn(&Launch, &Compared) -> String| {
+        rows.extend(grouped(what, launches.iter().map(|(l, c)| (key(l, c), *c))));
+    };
+    launch_groups("launches", &|_, _| "all".into());
+    launch_groups("launches, by source and pass", &|l, _| format!("{}, {}", l.source, pass_name(l.pass)));
+    launch_groups("launches, by mask and pass", &|l, _| format!("{}, {}", l.mask, pass_name(l.pass)));
+    launch_groups("launches, by measured time", &|_, c| decade(c.median).into());
+    rows.extend(grouped("ranks", validation.ranks.iter().map(|r| ("all".into(), r.time()))));
+    let of_rank = validation.ranks.iter().map(|r| (format!("{}, {}", r.system, pass_name(r.pass)), r.time()));
+    rows.extend(grouped("ranks, by system and pass", of_rank));
+    rows.extend(grouped("waves", validation.waves.iter().map(|w| ("all".into(), w.time()))));
+    let of_wave = validation.waves.iter().map(|w| (format!("{}, {}", w.system, pass_name(w.pass)), w.time()));
+    rows.extend(grouped("waves, by system and pass", of_wave));
+    Figure {
+        id,
+        title: format!("Errors by kind, profile {}", validation.profile),
+        description: "Errors of predictions, by what was predicted.".into(),
+        kind: Kind::Measured,
+        caption: "Error: |predicted / measured - 1|. Within: share whose error is at most 4% or, where that is more, the spread of its own repeats. \
+                  Signed median: above 0 where predictions are too long."
+            .into(),
+        table: Table {
+            columns: vec![
+                Column::new("what", "what", ""),
+                Column::new("kind", "kind", ""),
+                Column::new("n", "n", ""),
+                Column::new("median error", "median_error_percent", "%"),
+                Column::new("95th percentile", "p95_error_percent", "%"),
+                Column::new("within", "within_percent", "%"),
+                Column::new("signed median", "signed_median_percent", "%"),
+            ],
+            rows,
+        },
+        ..Figure::default()
+    }
+}
+
+/// One row of errors for every group, in the order in which groups appear.
+fn grouped(what: &str, compared: impl Iterator<Item = (String, Compared)>) -> Vec<Vec<Cell>> {
+    let mut groups: Vec<(String, Vec<Compared>)> = Vec::new();
+    for (key, c) in compared {
+        match groups.iter_mut().find(|(k, _)| *k == key) {
+            Some((_, group)) => group.push(c),
+            None => groups.push((key, vec![c])),
+        }
+    }
+    let row = |(key, group): (String, Vec<Compared>)| {
+        let a = Accuracy::of(&group)?;
+        let numbers = [a.n as f64, a.median * 100.0, a.p95 * 100.0, a.within * 100.0, a.signed * 100.0];
+        Some([Cell::from(what), Cell::from(key)].into_iter().chain(numbers.map(Cell::Number)).collect())
+    };
+    groups.into_iter().filter_map(row).collect()
+}
+
+fn decade(ns: f64) -> &'static str {
+    match ns {
+        ns if ns < 1e5 => "below 0.1 ms",
+        ns if ns < 1e6 => "0.1 to 1 ms",
+        ns if ns < 1e7 => "1 to 10 ms",
+        ns if ns < 1e8 => "10 to 100 ms",
+        _ => "100 ms and above",
+    }
+}
+
+fn worst_table(id: String, validation: &Validation) -> Figure {
+    let mut launches: Vec<(&Launch, Compared)> = validation.launches.iter().map(|l| (l, l.time())).collect();
+    launches.sort_by(|a, b| b.1.error().abs().total_cmp(&a.1.error().abs()));
+    let rows = launches
+        .iter()
+        .take(WORST)
+        .map(|(launch, time)| [Cell::from(launch.name())].into_iter().chain(compared_cells(time)).collect());
+    Figure {
+        id,
+        title: format!("The {} worst predicted launches, profile {}", launches.len().min(WORST), validation.profile),
+        description: "The launches whose predictions are furthest from what was measured.".into(),
+        kind: Kind::Measured,
+        caption: "By |predicted / measured - 1|.".into(),
+        table: Table {
+            columns: [Column::new("launch", "launch", "")].into_iter().chain(compared_columns()).collect(),
+            rows: rows.collect(),
+        },
+        ..Figure::default()
+    }
+}
+
+fn compared_columns() -> [Column; 6] {
+    [
+        Column::new("predicted", "predicted_ms", "ms"),
+        Column::new("measured", "measured_median_ms", "ms"),
+        Column::new("least", "measured_min_ms", "ms"),
+        Column::new("greatest", "measured_max_ms", "ms"),
+        Column::new("n", "n", ""),
+        Column::new("predicted / measured", "ratio", ""),
+    ]
+}
+
+fn compared_cells(c: &Compared) -> [Cell; 6] {
+    let ms = |ns: f64| Cell::Number(ns * 1e-6);
+    [ms(c.predicted), ms(c.median), ms(c.min), ms(c.max), f64::from(c.n).into(), c.ratio().into()]
+}
+
+fn method() -> Vec<Section> {
+    vec![Section {
+        title: "What is compared".into(),
+        paragraphs: vec![
+            "A launch is one attention kernel call with all of its tiles. It was timed by device events after warm-up; the prediction is the \
+             profile's price of the same call. No launch here is a row of the profile's tables."
+                .into(),
+            "A rank is a pass of a wave on one rank, a wave the slowest of its ranks. With the source replay, launches were timed on one card and \
+             transfers come from the profile, so the comparison says nothing about transfers; with the source cuda everything was timed on cards."
+                .into(),
+        ],
+    }]
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1}%", share * 100.0)
+}
+
+/// A part of a figure's id.
+pub(super) fn slug(text: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    text.chars().map(plain).take(40).collect()
+}

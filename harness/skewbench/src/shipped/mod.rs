@@ -1,0 +1,13 @@
+//! Measurements that ship with the program: what profiles were validated with, and published runs on cards.
+
+mod card;
+mod files;
+mod published;
+mod timed;
+mod validation;
+
+pub use card::Card;
+pub use files::{Shipped, published, validation_of};
+pub use published::{Failed, Mode, PeerSample, Published, RunFolder, Sample};
+pub use timed::{Case, PeerTimes, Times, WaveTimes, independent, times_of, times_of_peers};
+pub use validation::{Accuracy, Compared, Launch, Rank, Validation, Wave, pass_name};

@@ -1,0 +1,431 @@
+use std::collections::BTreeMap;
+
+use skewbench_plan::Pass;
+use skewbench_store::stats::{Bootstrap, median};
+
+use super::published::ranks_of;
+use super::{Mode, PeerSample, Sample, pass_name};
+use crate::metrics::Estimated;
+
+/// Resamples of an interval.
+const RESAMPLES: usize = 1000;
+/// Seed of all intervals: what ships gives the same page everywhere.
+const SEED: u64 = 1;
+/// Elements of a head in `scripts/peers`.
+const PEER_HEAD_DIM: f64 = 128.0;
+/// The peer that sends nothing.
+const KERNEL_ALONE: &str = "kernel-alone";
+
+/// What is computed, and on which ranks.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Case {
+    /// As [`Sample::case`].
+    pub name: String,
+    /// Tokens of a wave.
+    pub tokens: u64,
+    /// Query heads.
+    pub q_heads: u32,
+    /// KV heads.
+    pub kv_heads: u32,
+    /// Elements of a head.
+    pub head_dim: u32,
+    /// Layout in text.
+    pub layout: String,
+}
+
+impl Case {
+    /// The case in words.
+    pub fn title(&self) -> String {
+        let tokens = if self.tokens.is_multiple_of(1024) {
+            format!("{}K tokens", self.tokens / 1024)
+        } else {
+            format!("{} tokens", self.tokens)
+        };
+        format!("{}, {tokens}, {}:{} heads, {}", self.name, self.q_heads, self.kv_heads, self.layout)
+    }
+
+    /// Ranks, each on a card of its own.
+    pub fn ranks(&self) -> u32 {
+        ranks_of(&self.layout).unwrap_or(1)
+    }
+
+    /// True where a peer computes the same: one causal document, all ranks on it.
+    pub fn is_dense(&self) -> bool {
+        self.name == "dense"
+    }
+}
+
+/// What a system took for a case.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Times {
+    /// The case.
+    pub case: Case,
+    /// System.
+    pub system: String,
+    /// Transport.
+    pub transport: String,
+    /// Pieces of heads that the plan overlaps.
+    pub pieces: u32,
+    /// Passes and waves.
+    pub waves: Vec<WaveTimes>,
+}
+
+/// What a pass of a wave took.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WaveTimes {
+    /// Pass.
+    pub pass: Pass,
+    /// Wave.
+    pub wave: u32,
+    /// Unmasked pairs of one head.
+    pub pairs: u64,
+    /// Time of the slowest rank in every repetition, nanoseconds, by mode.
+    pub slowest: BTreeMap<Mode, Vec<f64>>,
+    /// Median of every rank with everything issued, nanoseconds.
+    pub by_rank: Vec<f64>,
+}
+
+/// Groups samples, without warm-up, by case, system and transport.
+pub fn times_of(samples: &[Sample]) -> Vec<Times> {
+    let mut groups: BTreeMap<_, BTreeMap<(u32, Pass), Vec<&Sample>>> = BTreeMap::new();
+    for s in samples.iter().filter(|s| !s.warm_up) {
+        let case = Case {
+            name: s.case.clone(),
+            tokens: s.tokens,
+            q_heads: s.q_heads,
+            kv_heads: s.kv_heads,
+            head_dim: s.head_dim,
+            layout: s.layout.clone(),
+        };
+        let key = (case, s.system.clone(), s.transport.clone(), s.pieces);
+        groups.entry(key).or_default().entry((s.wave, s.pass)).or_default().push(s);
+    }
+    let of_group =
+        |((case, system, transport, pieces), waves): ((Case, String, String, u32), BTreeMap<_, Vec<&Sample>>)| {
+            let waves = waves.into_iter().map(|((wave, pass), samples)| wave_times(pass, wave, &samples)).collect();
+            Times { case, system, transport, pieces, waves }
+        };
+    groups.into_iter().map(of_group).collect()
+}
+
+fn wave_times(pass: Pass, wave: u32, samples: &[&Sample]) -> WaveTimes {
+    let mut slowest: BTreeMap<Mode, BTreeMap<u32, f64>> = BTreeMap::new();
+    let mut by_rank: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+    for s in samples {
+        let ns = s.ns as f64;
+        slowest.entry(s.mode).or_default().entry(s.sample).and_modify(|t| *t = t.max(ns)).or_insert(ns);
+        if s.mode == Mode::All {
+            by_rank.entry(s.rank).or_default().push(ns);
+        }
+    }
+    WaveTimes {
+        pass,
+        wave,
+        pairs: samples.first().map_or(0, |s| s.pairs),
+        slowest: slowest.into_iter().map(|(mode, times)| (mode, times.into_values().collect())).collect(),
+        by_rank: by_rank.values().map(|times| median(times)).collect(),
+    }
+}
+
+impl WaveTimes {
+    /// Samples of the slowest rank in a mode.
+    fn of(&self, mode: Mode) -> Option<&[f64]> {
+        self.slowest.get(&mode).map(Vec::as_slice)
+    }
+
+    /// Median time of the slowest rank, nanoseconds.
+    pub fn time(&self) -> Option<Estimated> {
+        paired("published time", &[self.of(Mode::All)?], |m| m[0])
+    }
+
+    /// Hidden share of the transfers; none where the plan overlaps nothing or a mode was not measured.
+    pub fn hidden_share(&self, pieces: u32) -> Option<Estimated> {
+        if pieces < 2 {
+            return None;
+        }
+        let can = f64::from(pieces - 1) / f64::from(pieces);
+        let columns = [self.of(Mode::All)?, self.of(Mode::ComputeOnly)?, self.of(Mode::TransfersOnly)?];
+        paired("published hidden share", &columns, |m| (m[2] - (m[0] - m[1])) / (can * m[2]))
+    }
+
+    /// Time of the bare attention calls over that of the program.
+    pub fn of_bare(&self) -> Option<Estimated> {
+        paired("published share of bare calls", &[self.of(Mode::Bare)?, self.of(Mode::All)?], |m| m[0] / m[1])
+    }
+
+    /// TFLOP/s of a card, from exact pairs.
+    pub fn tflop_per_s(&self, case: &Case) -> Option<Estimated> {
+        let flops =
+            flops(pass_name(self.pass)) * f64::from(case.q_heads) * f64::from(case.head_dim) * self.pairs as f64;
+        rate(flops / f64::from(case.ranks()), self.of(Mode::All)?)
+    }
+
+    /// Samples with everything issued.
+    pub fn samples(&self) -> &[f64] {
+        self.of(Mode::All).unwrap_or_default()
+    }
+}
+
+impl Times {
+    /// Both passes of the slowest wave, in every repetition, nanoseconds; none where a pass is missing. The slowest wave is
+    /// taken inside each repetition, so that its median has an interval.
+    pub fn worst_wave(&self) -> Option<Vec<f64>> {
+        let mut waves: BTreeMap<u32, [Option<&[f64]>; 2]> = BTreeMap::new();
+        for w in &self.waves {
+            waves.entry(w.wave).or_default()[usize::from(w.pass == Pass::Backward)] = w.of(Mode::All);
+        }
+        let waves: Vec<(&[f64], &[f64])> =
+            waves.into_values().map(|[forward, backward]| forward.zip(backward)).collect::<Option<_>>()?;
+        let repetitions = waves.iter().map(|(f, b)| f.len().min(b.len())).min()?;
+        let at = |i: usize| waves.iter().map(|(f, b)| f[i] + b[i]).fold(0.0, f64::max);
+        Some((0..repetitions).map(at).collect())
+    }
+
+    /// Median of [`Times::worst_wave`].
+    pub fn worst(&self) -> Option<Estimated> {
+        paired("published worst wave", &[&self.worst_wave()?], |m| m[0])
+    }
+
+    /// The worst wave of another system over ours.
+    pub fn worst_against(&self, other: &Self) -> Option<Estimated> {
+        let (ours, theirs) = (self.worst_wave()?, other.worst_wave()?);
+        paired("published worst wave against", &[&theirs, &ours], |m| m[0] / m[1])
+    }
+}
+
+/// What a peer took.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PeerTimes {
+    /// The peer.
+    pub peer: String,
+    /// Pass.
+    pub pass: String,
+    /// Tokens, or rows of a product.
+    pub tokens: u64,
+    /// Query heads; 0 for a product.
+    pub heads: u32,
+    /// KV heads.
+    pub kv_heads: u32,
+    /// Ranks.
+    pub ranks: u32,
+    /// Time of the slowest rank in every repetition, nanoseconds.
+    pub slowest: Vec<f64>,
+}
+
+/// Groups samples of peers.
+pub fn times_of_peers(samples: &[PeerSample]) -> Vec<PeerTimes> {
+    let mut groups: BTreeMap<_, BTreeMap<u32, f64>> = BTreeMap::new();
+    for s in samples {
+        let key = (s.tokens, s.heads, s.kv_heads, s.ranks, s.pass.clone(), s.peer.clone());
+        let ns = s.ns as f64;
+        groups.entry(key).or_default().entry(s.sample).and_modify(|t| *t = t.max(ns)).or_insert(ns);
+    }
+    groups
+        .into_iter()
+        .map(|((tokens, heads, kv_heads, ranks, pass, peer), slowest)| PeerTimes {
+            peer,
+            pass,
+            tokens,
+            heads,
+            kv_heads,
+            ranks,
+            slowest: slowest.into_values().collect(),
+        })
+        .collect()
+}
+
+impl PeerTimes {
+    /// Median time of the slowest rank, nanoseconds.
+    pub fn time(&self) -> Option<Estimated> {
+        paired("published peer", &[&self.slowest], |m| m[0])
+    }
+
+    /// True for a matrix product.
+    pub fn is_product(&self) -> bool {
+        self.heads == 0
+    }
+
+    /// True for attention that exchanges its operands, which a system may be compared with.
+    pub fn is_parallel(&self) -> bool {
+        !self.is_product() && self.peer != KERNEL_ALONE
+    }
+
+    /// True where the peer computes a pass of a case.
+    pub fn computes(&self, case: &Case, pass: Pass) -> bool {
+        case.is_dense()
+            && self.pass == pass_name(pass)
+            && (self.tokens, self.heads, self.kv_heads) == (case.tokens, case.q_heads, case.kv_heads)
+            && self.ranks == case.ranks()
+    }
+
+    /// TFLOP/s of a card, from exact pairs.
+    pub fn tflop_per_s(&self) -> Option<Estimated> {
+        let n = self.tokens as f64;
+        let flops = if self.is_product() {
+            2.0 * n * n * n
+        } else {
+            flops(&self.pass) * f64::from(self.heads) * PEER_HEAD_DIM * n * (n + 1.0) / 2.0
+        };
+        rate(flops / f64::from(self.ranks), &self.slowest)
+    }
+}
+
+/// FLOPs of a pair, head and element.
+fn flops(pass: &str) -> f64 {
+    if pass == "backward" { 10.0 } else { 4.0 }
+}
+
+fn rate(flops: f64, ns: &[f64]) -> Option<Estimated> {
+    paired("published rate", &[ns], |m| flops / m[0] * 1e-3)
+}
+
+/// A function of the medians of several columns, drawn together where they have as many repetitions; without an interval
+/// where they have not, or only one.
+fn paired(name: &str, columns: &[&[f64]], of: impl Fn(&[f64]) -> f64) -> Option<Estimated> {
+    let n = columns.first()?.len();
+    let least = columns.iter().map(|c| c.len()).min().filter(|n| *n > 0)?;
+    let medians: Vec<f64> = columns.iter().map(|c| median(c)).collect();
+    let together = n > 1 && columns.iter().all(|c| c.len() == n);
+    let interval = together.then(|| {
+        let mut drawn = Vec::with_capacity(n);
+        let mut medians = vec![0.0; columns.len()];
+        bootstrap(name).run(n, |indices| {
+            for (m, column) in medians.iter_mut().zip(columns) {
+                drawn.clear();
+                drawn.extend(indices.iter().map(|i| column[*i as usize]));
+                *m = median(&drawn);
+            }
+            of(&medians)
+        })
+    });
+    let interval = interval.and_then(Result::ok).map(|i| (i.low, i.high));
+    Some(Estimated { value: of(&medians), interval, n: least as u64 })
+}
+
+/// Median of one column over that of another that was measured apart from it.
+pub fn independent(over: &[f64], under: &[f64]) -> Option<Estimated> {
+    let (n, m) = (over.len(), under.len());
+    if n == 0 || m == 0 {
+        return None;
+    }
+    // Indices below n x m, taken modulo n and modulo m, are uniform in both.
+    let draws = n * m;
+    let interval = (n > 1 && m > 1).then(|| {
+        bootstrap("published ratio").run(draws, |indices| {
+            let of = |column: &[f64], from: usize| {
+                let drawn = indices.iter().cycle().skip(from).take(column.len());
+                median(&drawn.map(|i| column[*i as usize % column.len()]).collect::<Vec<_>>())
+            };
+            of(over, 0) / of(under, n)
+        })
+    });
+    let interval = interval.and_then(Result::ok).map(|i| (i.low, i.high));
+    Some(Estimated { value: median(over) / median(under), interval, n: n.min(m) as u64 })
+}
+
+fn bootstrap(name: &str) -> Bootstrap<'_> {
+    Bootstrap { resamples: RESAMPLES, ..Bootstrap::new(SEED, name) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Case, Mode, PeerSample, Sample, independent, times_of, times_of_peers};
+    use skewbench_plan::Pass;
+
+    fn sample(pass: Pass, mode: Mode, rank: u32, sample: u32, ns: u64) -> Sample {
+        Sample {
+            system: "libra".into(),
+            case: "dense".into(),
+            tokens: 65_536,
+            pairs: 65_536 * 65_537 / 2,
+            q_heads: 16,
+            kv_heads: 16,
+            head_dim: 128,
+            layout: "dp=1,cp=2".into(),
+            pieces: 4,
+            transport: "copy_engines".into(),
+            pass,
+            mode,
+            wave: 0,
+            rank,
+            sample,
+            warm_up: false,
+            ns,
+        }
+    }
+
+    #[test]
+    fn a_wave_is_its_slowest_rank() {
+        let mut samples = Vec::new();
+        for i in 0..5 {
+            for pass in [Pass::Forward, Pass::Backward] {
+                for (mode, ns) in
+                    [(Mode::All, 110), (Mode::ComputeOnly, 100), (Mode::TransfersOnly, 40), (Mode::Bare, 99)]
+                {
+                    samples.push(sample(pass, mode, 0, i, ns - 10));
+                    samples.push(sample(pass, mode, 1, i, ns));
+                }
+            }
+        }
+        samples.push(Sample { warm_up: true, ..sample(Pass::Forward, Mode::All, 0, 0, 10_000) });
+        let times = times_of(&samples);
+        assert_eq!(times.len(), 1);
+        let wave = &times[0].waves[0];
+        assert_eq!(wave.time().unwrap().value, 110.0);
+        assert_eq!(wave.by_rank, [100.0, 110.0]);
+        // 10 of 40 are exposed and 30 can be hidden: all of them are.
+        assert!((wave.hidden_share(4).unwrap().value - 1.0).abs() < 1e-12);
+        assert_eq!(wave.hidden_share(1), None);
+        assert!((wave.of_bare().unwrap().value - 0.9).abs() < 1e-12);
+        assert_eq!(times[0].worst().unwrap().value, 220.0);
+        assert_eq!(times[0].worst_against(&times[0]).unwrap().value, 1.0);
+        assert_eq!(wave.time().unwrap().interval, Some((110.0, 110.0)));
+    }
+
+    #[test]
+    fn rates_count_exact_pairs() {
+        let times = times_of(&[
+            sample(Pass::Forward, Mode::All, 0, 0, 10_000_000),
+            sample(Pass::Forward, Mode::All, 1, 0, 10_000_000),
+        ]);
+        let rate = times[0].waves[0].tflop_per_s(&times[0].case).unwrap();
+        let exact = 4.0 * 16.0 * 128.0 * 65_536.0 * 65_537.0 / 2.0 / 2.0 / 0.01 / 1e12;
+        assert!((rate.value / exact - 1.0).abs() < 1e-12);
+        assert_eq!(rate.interval, None);
+        let peer = |peer: &str, pass: &str, heads, ranks, ns| PeerSample {
+            peer: peer.into(),
+            pass: pass.into(),
+            tokens: 65_536,
+            heads,
+            kv_heads: heads,
+            ranks,
+            rank: 0,
+            sample: 0,
+            ns,
+            torch: "2.11".into(),
+            cudnn: "91900".into(),
+            nccl: "2.28.9".into(),
+            card: "H200".into(),
+        };
+        let peers = times_of_peers(&[
+            peer("ulysses-all-to-all", "forward", 16, 2, 10_000_000),
+            peer("gemm", "product", 0, 1, 1_000_000_000),
+        ]);
+        let attention = peers.iter().find(|p| !p.is_product()).unwrap();
+        assert!((attention.tflop_per_s().unwrap().value / exact - 1.0).abs() < 1e-12);
+        assert!(attention.computes(&times[0].case, Pass::Forward) && attention.is_parallel());
+        assert!(!attention.computes(&Case { name: "real-256k".into(), ..times[0].case.clone() }, Pass::Forward));
+        let product = peers.iter().find(|p| p.is_product()).unwrap();
+        assert!((product.tflop_per_s().unwrap().value - 2.0 * 65_536f64.powi(3) / 1e12).abs() < 1e-9);
+    }
+
+    #[test]
+    fn independent_ratios_have_intervals_around_them() {
+        let (over, under): (Vec<f64>, Vec<f64>) =
+            ((0..9).map(|i| 200.0 + f64::from(i)).collect(), (0..7).map(|i| 100.0 + f64::from(i)).collect());
+        let ratio = independent(&over, &under).unwrap();
+        let (low, high) = ratio.interval.unwrap();
+        assert!(low < ratio.value && ratio.value < high && high - low < 0.2, "{ratio:?}");
+        assert_eq!(independent(&over, &[]), None);
+    }
+}
