@@ -42,7 +42,27 @@ fn fault(call: &AttendCall) -> Option<String> {
             return Some(format!("rows of {name} are {width} elements wide and {stride} apart"));
         }
     }
-    call.slots.iter().enumerate().find_map(|(i, slot)| slot_fault(call, slot).map(|why| format!("slot {i} {why}")))
+    let of_slots =
+        call.slots.iter().enumerate().find_map(|(i, slot)| slot_fault(call, slot).map(|why| format!("slot {i} {why}")));
+    of_slots.or_else(|| if call.pass == Pass::Backward { dq_fault(call, q * d) } else { None })
+}
+
+/// Where dQ of the slots does not follow each other without gaps.
+fn dq_fault(call: &AttendCall, width: u64) -> Option<String> {
+    if u64::from(call.strides.dq) != width {
+        return Some(format!("rows of dq are {width} elements wide and {} apart: dQ has no gaps", call.strides.dq));
+    }
+    let mut at = call.slots.first()?.dq;
+    if !at.is_multiple_of(16) {
+        return Some("dq starts at an address that is no multiple of 16".to_owned());
+    }
+    for (i, slot) in call.slots.iter().enumerate() {
+        if slot.dq != at {
+            return Some(format!("dq of slot {i} starts at {}, not at {at}: slots of dQ follow each other", slot.dq));
+        }
+        at = at.saturating_add(u64::from(slot.q_rows) * width * 2);
+    }
+    None
 }
 
 fn slot_fault(call: &AttendCall, slot: &Slot) -> Option<String> {
@@ -55,7 +75,7 @@ fn slot_fault(call: &AttendCall, slot: &Slot) -> Option<String> {
     }
     let mut starts = vec![slot.q, slot.k, slot.v, slot.o];
     if call.pass == Pass::Backward {
-        starts.extend([slot.d_o, slot.dq, slot.dk, slot.dv]);
+        starts.extend([slot.d_o, slot.dk, slot.dv]);
     }
     let aligned = starts.iter().all(|s| s.is_multiple_of(16)) && slot.lse.is_multiple_of(4);
     (!aligned).then(|| "starts at an address that is no multiple of 16 (LSE: 4)".to_owned())
@@ -99,5 +119,25 @@ mod tests {
         assert!(why(|c| c.slots[0].k_rows = 4).contains("slot 0 has 3 rows and 4 keys under a mask for squares"));
         assert!(why(|c| c.slots[0].q_rows = 0).contains("has 0 rows"));
         assert!(why(|c| c.slots[0].v = 8).contains("multiple of 16"));
+    }
+
+    #[test]
+    fn slots_of_dq_follow_each_other() {
+        let mut backward = call();
+        backward.pass = Pass::Backward;
+        backward.strides = Strides { d_o: 512, dq: 256, dkv: 128, ..backward.strides };
+        let first = Slot { dq: 32, ..backward.slots[0] };
+        backward.slots = vec![first, Slot { dq: 32 + 3 * 512, q_rows: 7, k_rows: 7, ..first }];
+        assert_eq!(valid("test", &backward), Ok(()));
+        let why = |change: fn(&mut AttendCall)| {
+            let mut call = backward.clone();
+            change(&mut call);
+            valid("test", &call).expect_err("it is not valid").to_string()
+        };
+        assert!(why(|c| c.strides.dq = 512).contains("rows of dq are 256 elements wide and 512 apart"));
+        assert!(why(|c| c.slots[1].dq += 512).contains("dq of slot 1 starts at 2080, not at 1568"));
+        assert!(why(|c| c.slots.swap(0, 1)).contains("dq of slot 1"));
+        assert!(why(|c| c.slots[0].dq = 8).contains("multiple of 16"));
+        assert!(why(|c| c.slots[0].dq = u64::MAX - 15).contains("dq of slot 1"));
     }
 }
