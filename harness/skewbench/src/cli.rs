@@ -54,8 +54,20 @@ pub enum Interpreter {
     Cpu,
     /// Event simulation: repeatable, plausible, complete.
     Sim,
-    /// Both.
+    /// Real numbers on the cards of this machine; where a case has more ranks than there are cards, ranks share them.
+    Cuda,
+    /// What every machine has: cpu and sim.
     All,
+}
+
+/// Attention kernels of cards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Kernel {
+    /// cuDNN.
+    #[default]
+    Cudnn,
+    /// Plain CUDA C of our own, compiled when it starts: an independent check, never timed.
+    Plain,
 }
 
 #[derive(Debug, Subcommand)]
@@ -156,6 +168,12 @@ pub struct VerifyArgs {
     /// What runs the programs of the plans (repeatable)
     #[arg(long = "backend", value_name = "NAME", value_enum, default_values_t = [Interpreter::All])]
     pub backends: Vec<Interpreter>,
+    /// Attention kernels of the cards
+    #[arg(long, value_enum, default_value_t)]
+    pub kernel: Kernel,
+    /// On cards, add sums in one order, run everything twice and compare bit by bit
+    #[arg(long)]
+    pub repeatable: bool,
     /// Only the case with this number, as a failed verification names it
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["cases", "seed"])]
     pub case: Option<u64>,
@@ -222,7 +240,7 @@ pub struct CommonRunArgs {
     /// Where numbers come from
     #[arg(long, short = 'b', value_enum, default_value_t)]
     pub backend: Backend,
-    /// Seconds that the card of --backend replay may be busy
+    /// Seconds that --backend replay and cuda measure, about
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=604_800))]
     pub budget: u32,
     /// Card of --backend replay

@@ -1,6 +1,7 @@
 //! The skewbench command line: experiments in, runs and reports out.
 
 pub mod card;
+pub mod cards;
 pub mod cells;
 pub mod cli;
 pub mod commands;

@@ -251,8 +251,11 @@ impl Rank {
             Some(made) => Arc::clone(made),
             None => {
                 let script = script(&shared.wave, rank, options)?;
+                // Events that nobody reads a time from are cheaper without one.
+                let timed = |event: u32| options.trace || event == START || event == END;
+                let flags = |event| timed(event).then_some(CUevent_flags::CU_EVENT_DEFAULT);
                 let events = (0..script.events)
-                    .map(|_| card.context.new_event(Some(CUevent_flags::CU_EVENT_DEFAULT)))
+                    .map(|event| card.context.new_event(flags(event)))
                     .collect::<Result<Vec<_>, _>>()
                     .map_err(card.failed("cuEventCreate"))?;
                 let made = Arc::new((script, events));

@@ -488,8 +488,8 @@ mod tests {
             made.streams.concat()
         };
         let count = |mode, test: fn(&Op) -> bool| ops(mode).iter().filter(|op| test(op)).count();
-        let (work, copy): (fn(&Op) -> bool, fn(&Op) -> bool) =
-            (|op| matches!(op, Op::Work(_)), |op| matches!(op, Op::Copy(..)));
+        let work = |op: &Op| matches!(op, Op::Work(_));
+        let copy = |op: &Op| matches!(op, Op::Copy(..));
         assert_eq!((count(Mode::Whole, work), count(Mode::Compute, work)), (5, 5));
         assert_eq!((count(Mode::Transfers, work), count(Mode::Bare, work)), (0, 2));
         assert!(count(Mode::Whole, copy) > 0 && count(Mode::Whole, copy) == count(Mode::Transfers, copy));

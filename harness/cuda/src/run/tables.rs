@@ -223,7 +223,7 @@ mod tests {
         let inputs =
             Generated::new(1, 0, AttentionShape { head_dim: 64, ..SHAPE }).with_needles(&[vec![0, 11]], &[needle]);
         let held = Region { width: 64, ..region(Tensor::K, HeadRange::new(1, 2)) };
-        let places = overwritten(&[held.clone()], &inputs);
+        let places = overwritten(std::slice::from_ref(&held), &inputs);
         assert_eq!(places.iter().map(|(at, bytes)| (*at, bytes.len())).collect::<Vec<_>>(), [(64 + 2 * 128, 128)]);
         assert_eq!(indices(&held, 0, 8).count(), 0);
         assert_eq!(indices(&held, 1, 3).collect::<Vec<_>>(), [7]);

@@ -207,6 +207,13 @@ impl LaunchSite<'_> {
         Arranged { heads: stride, tiles }
     }
 
+    /// Whether items follow each other in one buffer that holds these heads alone, and may be used there.
+    fn is_one_block(&self, items: &[Item], heads: HeadRange) -> bool {
+        let follows = |w: &[Item]| (w[1].view.buffer, w[1].view.row) == (w[0].view.buffer, w[0].view.row + w[0].rows);
+        let whole = |item: &Item| item.in_place && self.memory[item.view.buffer as usize].heads() == heads;
+        items.iter().all(whole) && items.windows(2).all(follows)
+    }
+
     /// Operands: those that are moved are gathered first.
     fn operands(
         &self,
@@ -256,10 +263,11 @@ impl LaunchSite<'_> {
         scratch: &mut Arena,
         work: &mut LaunchWork,
     ) {
-        let tiles: Vec<&Seen<'_>> = tiles.iter().filter(|tile| !tile.is_empty()).collect();
+        let mut tiles: Vec<&Seen<'_>> = tiles.iter().filter(|tile| !tile.is_empty()).collect();
         if tiles.is_empty() {
             return;
         }
+        tiles.sort_by_key(|tile| Reverse(tile.pairs));
         let of_rows = |view: fn(&TileView) -> View| -> Vec<Item> {
             let item = |t: &&Seen<'_>| {
                 let view = view(t.view);
@@ -307,7 +315,12 @@ impl LaunchSite<'_> {
         }
         if self.pass == Pass::Backward {
             let d_o = self.operands(of_rows(|t| t.d_o), q_heads, &[Tensor::DO], scratch, before);
-            let dq = self.results(results(of_rows(|t| t.dq)), q_heads, &[Tensor::DQ], scratch, after);
+            let mut dq = results(of_rows(|t| t.dq));
+            // dQ of the slots is one block without gaps, see [`Slot::dq`].
+            if !self.is_one_block(&dq, q_heads) {
+                dq.iter_mut().for_each(|item| item.in_place = false);
+            }
+            let dq = self.results(dq, q_heads, &[Tensor::DQ], scratch, after);
             let sums = [Tensor::DK, Tensor::DV];
             let dkv = self.results(results(of_keys(|t| t.dk)), kv_heads, &sums, scratch, after);
             (strides.d_o, strides.dq, strides.dkv) = (d_o.heads * dim, dq.heads * dim, dkv.heads * dim);
@@ -322,8 +335,6 @@ impl LaunchSite<'_> {
             Mask::Causal | Mask::CausalExclusive if square => AttendMask::TopLeft,
             Mask::Causal | Mask::CausalExclusive => AttendMask::BottomRight,
         };
-        let mut order: Vec<usize> = (0..slots.len()).collect();
-        order.sort_by_key(|slot| Reverse(tiles[*slot].pairs));
         work.calls.push(AttendCall {
             pass: self.pass,
             mask,
@@ -331,7 +342,7 @@ impl LaunchSite<'_> {
             kv_heads: kv_heads.len(),
             head_dim: dim,
             strides,
-            slots: order.into_iter().map(|slot| slots[slot]).collect(),
+            slots,
         });
     }
 

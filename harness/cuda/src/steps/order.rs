@@ -40,6 +40,9 @@ pub(super) fn fix(streams: &mut [Vec<Step>], position: impl Fn(InstrId) -> Optio
     }
 }
 
+/// Stretches of rows by their first byte: their end, and the last list that adds to them.
+type Stretches = BTreeMap<u64, (u64, usize)>;
+
 /// Columns of a row that a move touches: distance between rows, first byte and bytes.
 type Columns = (u64, u64, u64);
 
@@ -59,8 +62,7 @@ fn meet(a: Columns, b: Columns) -> bool {
 
 /// Moves cut into lists, one after the other, so that none of a list adds to what another one of it adds to.
 fn apart(moves: Vec<RowMove>) -> Vec<Vec<RowMove>> {
-    // For every class of columns and first byte of a stretch of rows, its end and the last list that adds to it.
-    let mut classes: Vec<(Columns, BTreeMap<u64, (u64, usize)>)> = Vec::new();
+    let mut classes: Vec<(Columns, Stretches)> = Vec::new();
     let mut lists: Vec<Vec<RowMove>> = Vec::new();
     for m in moves {
         let own = columns(&m);
@@ -78,7 +80,7 @@ fn apart(moves: Vec<RowMove>) -> Vec<Vec<RowMove>> {
         let class = match classes.iter().position(|(columns, _)| *columns == own) {
             Some(class) => class,
             None => {
-                classes.push((own, BTreeMap::new()));
+                classes.push((own, Stretches::new()));
                 classes.len() - 1
             }
         };
@@ -88,7 +90,7 @@ fn apart(moves: Vec<RowMove>) -> Vec<Vec<RowMove>> {
 }
 
 /// Notes the last list of a stretch, over what was known of parts of it.
-fn cover(stretches: &mut BTreeMap<u64, (u64, usize)>, start: u64, end: u64, list: usize) {
+fn cover(stretches: &mut Stretches, start: u64, end: u64, list: usize) {
     let touching: Vec<u64> =
         stretches.range(..end).rev().take_while(|(_, (until, _))| *until > start).map(|(start, _)| *start).collect();
     for from in touching {

@@ -248,7 +248,8 @@ pub struct Slot {
     pub lse: u64,
     /// dO.
     pub d_o: u64,
-    /// dQ.
+    /// dQ. Those of the slots follow each other without gaps, in the order of the slots, in rows of all query heads of the
+    /// call: cuDNN's sums in f32 and dQ have one layout.
     pub dq: u64,
     /// dK.
     pub dk: u64,

@@ -42,10 +42,8 @@ pub(super) struct Log {
     failures: csv::Writer<File>,
     states: csv::Writer<File>,
     verified: csv::Writer<File>,
-    /// Failures so far.
-    pub failed: usize,
-    /// Samples so far.
-    pub taken: usize,
+    failed: usize,
+    taken: usize,
 }
 
 impl Log {
@@ -67,6 +65,27 @@ impl Log {
             failed: 0,
             taken: 0,
         })
+    }
+
+    /// Ends the files and removes those that stayed empty. Returns how many samples and how many failures there are.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn finish(self) -> Result<(usize, usize), Failure> {
+        let Self { folder, samples, failures, states, verified, failed, taken } = self;
+        for (name, writer) in
+            [("cuda.csv", samples), ("failures.csv", failures), ("states.csv", states), ("verified.csv", verified)]
+        {
+            let path = folder.join(name);
+            let fail = |e: std::io::Error| Failure::config(format!("{}: {e}", path.display()));
+            let file = writer.into_inner().map_err(|e| fail(e.into_error()))?;
+            let empty = file.metadata().map_err(fail)?.len() == 0;
+            file.sync_all().map_err(fail)?;
+            if empty {
+                std::fs::remove_file(&path).map_err(fail)?;
+            }
+        }
+        Ok((taken, failed))
     }
 
     fn error(&self) -> impl Fn(csv::Error) -> Failure + use<> {

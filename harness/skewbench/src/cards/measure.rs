@@ -4,9 +4,9 @@ use skewbench_cuda::run;
 use skewbench_plan::{Pass, Step};
 
 use super::bench::Bench;
-use super::study::{CaseFile, StudyFile};
+use super::log::Log;
+use super::study::{Carrier, CaseFile, StudyFile};
 use super::waves::{Setting, Wave, step_of, waves_of};
-use super::{Carrier, Log};
 use crate::cells::Resources;
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;

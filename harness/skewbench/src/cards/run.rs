@@ -1,21 +1,22 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use skewbench_cuda::card_info::CardInfo;
-use skewbench_cuda::run::cards;
+use skewbench_cuda::run::{CardState, cards};
+use skewbench_cuda::{CardInfo, CudaError};
 
-use super::bench::{OnCards, unavailable};
+use super::bench::{Bench as _, OnCards, unavailable};
 use super::log::Log;
 use super::measure::{Plan, measure};
 use super::study::FoundStudy;
 use crate::cells::Resources;
 use crate::cli::CommonRunArgs;
 use crate::failure::{Exit, Failure};
+use crate::present::render_measured;
 use crate::scheduler::watch_interruptions;
-use crate::shipped::write_about;
+use crate::shipped::{Card, write_about};
 
-/// Time in which a study is measured unless another is given.
-const BUDGET: Duration = Duration::from_secs(300);
+/// Folder of the samples below that of the report.
+const SAMPLES: &str = "run";
 
 /// Executes studies on the cards of this host, each into a folder of its own below `out`, and renders them.
 ///
@@ -61,11 +62,11 @@ fn one(
     let ranks = study.cases.iter().map(|case| case.ranks() as usize).filter(|ranks| *ranks <= present).max();
     let Some(ranks) = ranks else {
         let needed = study.cases.iter().map(|case| case.ranks() as usize).min().unwrap_or(0);
-        return Err(unavailable(skewbench_cuda::CudaError::Cards { needed, found: present }));
+        return Err(unavailable(CudaError::Cards { needed, found: present }));
     };
     claim(out, common.force)?;
     let mut bench = OnCards::open(ranks)?;
-    let budget = common.budget.map_or(BUDGET, Duration::from_secs);
+    let budget = Duration::from_secs(common.budget.into());
     let plan = Plan {
         study,
         systems,
@@ -81,20 +82,50 @@ fn one(
         plan.systems.len(),
         budget.as_secs()
     );
-    let mut log = Log::new(out)?;
+    let folder = out.join(SAMPLES);
+    let begun = skewbench_store::today();
+    let mut log = Log::new(&folder)?;
     measure(&plan, &mut bench, resources, &mut log)?;
-    let info = CardInfo::of_cards(ranks).map_err(unavailable)?;
-    let (taken, failed) = (log.taken, log.failed);
-    log.finish()?;
-    std::fs::write(out.join("study.toml"), &found.text)
-        .map_err(|e| Failure::config(format!("{}: {e}", out.display())))?;
-    write_about(out, &study.title, &study.description, &info)?;
-    let page = crate::shipped::render(out, common.templates.as_deref())?;
-    eprintln!("report: {}", page.display());
+    let states = bench.states();
+    drop(bench);
+    let info = CardInfo::read(0).map_err(unavailable)?;
+    let (taken, failed) = log.finish()?;
+    std::fs::write(folder.join("study.toml"), &found.text)
+        .map_err(|e| Failure::config(format!("{}: {e}", folder.display())))?;
+    write_about(&folder, &study.title, std::slice::from_ref(&study.description), &card(&info, ranks, &states, &begun))?;
     if taken == 0 {
-        return Err(Failure::new(Exit::Fewer, "no wave gave a sample"));
+        return Err(Failure::new(Exit::Fewer, "no wave gave a sample; failures.csv says why"));
     }
+    let page = render_measured(&folder, common.templates.as_deref(), out)?;
+    eprintln!("{taken} samples, {failed} systems or cases without");
+    eprintln!("report: {}", page.display());
     Ok(failed)
+}
+
+/// What was measured on, for the page and for whoever publishes the folder.
+fn card(info: &CardInfo, cards: usize, states: &[Option<CardState>], begun: &str) -> Card {
+    let clocks = states.iter().flatten().next().map(|state| {
+        let mhz = |clock: Option<u32>| clock.map_or_else(|| "unknown".to_owned(), |mhz| format!("{mhz} MHz"));
+        let held = if state.throttle_reasons.is_empty() { "nothing".into() } else { state.throttle_reasons.join(", ") };
+        format!(
+            "multiprocessors {}, memory {}, held back by {held}, after the last wave; states.csv has every turn",
+            mhz(state.sm_mhz),
+            mhz(state.memory_mhz)
+        )
+    });
+    let command: Vec<String> = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    Card {
+        card: info.name.clone(),
+        cards: cards as u32,
+        driver: info.driver.clone(),
+        cuda: info.cuda.clone(),
+        cudnn: info.cudnn.clone(),
+        nccl: info.nccl.clone(),
+        clocks,
+        date: begun.to_owned(),
+        revision: env!("SKEWBENCH_REVISION").to_owned(),
+        commands: vec![command.join(" ")],
+    }
 }
 
 /// Takes an empty or new folder; with `force` one that holds something is set aside.
@@ -111,5 +142,5 @@ fn claim(out: &Path, force: bool) -> Result<(), Failure> {
         let aside = (1..).map(|n| out.with_extension(format!("old-{n}"))).find(|path| !path.exists());
         std::fs::rename(out, aside.unwrap_or_default()).map_err(fail)?;
     }
-    std::fs::create_dir_all(out).map_err(fail)
+    std::fs::create_dir_all(out.join(SAMPLES)).map_err(fail)
 }

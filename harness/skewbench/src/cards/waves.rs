@@ -95,8 +95,7 @@ pub(super) fn waves_of(
             "{name} keeps documents for later steps, and a case is one step; compare it by time per token with --backend sim or replay"
         )));
     }
-    let context =
-        PlaceContext { layout, pool: system.pool(), seed: step_seed(seed, step.index), shape, cost: pricing };
+    let context = PlaceContext { layout, pool: system.pool(), seed: step_seed(seed, step.index), shape, cost: pricing };
     let placed = placement.placer().place(step, &context).map_err(Failure::config)?;
     (0..placed.waves.len()).map(|wave| one_wave(&system, &placed, wave, setting)).collect()
 }

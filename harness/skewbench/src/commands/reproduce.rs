@@ -4,15 +4,25 @@ use std::path::PathBuf;
 
 use super::run::{Study, finish};
 use crate::card::Card;
+use crate::cards::{find_study, run_studies, studies};
 use crate::cli::{Backend, CommonRunArgs, ReproduceArgs};
 use crate::experiment::{Scale, experiments, find};
-use crate::failure::{Exit, Failure, nearest};
+use crate::failure::{Failure, nearest};
 
 /// Runs the experiments of the paper's figures and writes the report.
 ///
 /// # Errors
 /// Unknown figures or systems, a folder of other inputs, failed cells (exit 21).
 pub fn run(args: &ReproduceArgs) -> Result<(), Failure> {
+    if args.common.backend == Backend::Cuda {
+        if let Some(figure) = args.figures.first() {
+            return Err(Failure::usage(format!(
+                "--figure {figure}: figures are of more cards than a host has; --backend cuda runs the studies for cards, --backend replay times a figure's launches on one card"
+            )));
+        }
+        let all = studies().map(find_study).collect::<Result<Vec<_>, _>>()?;
+        return run_studies(&all, &args.systems, &args.common);
+    }
     let ids: Vec<&str> = experiments().filter(|id| id.starts_with("paper/") || args.all).collect();
     let figure = |id: &str| id.rsplit('/').next().unwrap_or_default().to_owned();
     for wanted in &args.figures {
@@ -52,14 +62,13 @@ fn reading_order(figure: &str) -> (bool, u32, String) {
 /// Opens the card that a backend needs; none for the simulator.
 ///
 /// # Errors
-/// [`Exit::Unavailable`] where the machine lacks what the backend needs.
+/// [`Exit::Unavailable`](crate::failure::Exit::Unavailable) where the machine lacks what the backend needs.
 pub fn open_card(common: &CommonRunArgs) -> Result<Option<Card>, Failure> {
     match common.backend {
         Backend::Sim => Ok(None),
         Backend::Replay => Card::open(common.card).map(Some),
-        Backend::Cuda => Err(Failure::new(
-            Exit::Unavailable,
-            "this build runs no experiments on several cards; use --backend replay or sim",
-        )),
+        Backend::Cuda => {
+            Err(Failure::usage("--backend cuda runs studies for cards; name them in run, or use reproduce"))
+        }
     }
 }

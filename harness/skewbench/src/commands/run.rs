@@ -8,8 +8,9 @@ use super::folder::{claim, run_folder};
 use super::validate::{validate, validate_together};
 use super::{output, report, reproduce};
 use crate::card::Card;
+use crate::cards::{find_study, run_studies, studies};
 use crate::cells::Resources;
-use crate::cli::{CommonRunArgs, RunArgs};
+use crate::cli::{Backend, CommonRunArgs, RunArgs};
 use crate::experiment::{Expanded, Found, Scale, expand, experiments, find};
 use crate::failure::{Exit, Failure};
 use crate::present::{NOT_COMPUTED, print_summary, write_summary};
@@ -102,6 +103,9 @@ impl Study {
 /// # Errors
 /// Unknown experiments or systems, a folder of other inputs, failed cells (exit 21).
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
+    if args.common.backend == Backend::Cuda {
+        return on_cards(args);
+    }
     if args.experiments.is_empty() {
         if args.list {
             return experiments().try_for_each(output::line);
@@ -128,6 +132,23 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     }
     let out = args.common.out.clone().unwrap_or_else(|| PathBuf::from("results/runs").join(study.name(&stem)));
     finish(study, &args.common, card, &out, args.requeue)
+}
+
+/// Runs studies for cards, or lists them.
+fn on_cards(args: &RunArgs) -> Result<(), Failure> {
+    if args.experiments.is_empty() {
+        if args.list {
+            return studies().try_for_each(output::line);
+        }
+        return Err(Failure::usage("no study; name some, or list them with skewbench run --backend cuda --list"));
+    }
+    if let Some(change) = args.changes.first() {
+        return Err(Failure::usage(format!(
+            "--set {change}: studies for cards take no changes; edit a copy of the file"
+        )));
+    }
+    let found = args.experiments.iter().map(|name| find_study(name)).collect::<Result<Vec<_>, _>>()?;
+    run_studies(&found, &[], &args.common)
 }
 
 /// Folder of the stages of tuning, beside that of the study.

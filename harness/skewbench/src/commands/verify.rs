@@ -9,6 +9,7 @@ use skewbench_systems::registry::{self, RegistryError, System};
 use skewbench_verify::{Backend, Case, Ending, Finding, Outcome, Systems, smallest_wrong, verify_number};
 
 use super::output;
+use crate::cards::{CardOptions, Cards};
 use crate::cells::Resources;
 use crate::cli::{Format, Interpreter, VerifyArgs};
 use crate::failure::{Exit, Failure};
@@ -72,7 +73,8 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
         Some(case) => vec![case],
         None => (0..u64::from(args.cases)).map(|i| args.seed.wrapping_mul(1_000_003).wrapping_add(i)).collect(),
     };
-    let cards = args.backends.contains(&Interpreter::Cuda).then(|| Cards::open(args.cards)).transpose()?;
+    let options = CardOptions { kernel: args.kernel, repeatable: args.repeatable };
+    let cards = args.backends.contains(&Interpreter::Cuda).then(|| Cards::open(options)).transpose()?;
     let backends = backends(&args.backends, cards.as_ref());
     let progress = Progress::new("systems", names.len() as u64);
     let mut tallies = Vec::new();
@@ -103,7 +105,7 @@ fn backends<'c>(asked: &[Interpreter], cards: Option<&'c Cards>) -> Vec<Backend<
         };
         asked.contains(&name) || name != Interpreter::Cuda && asked.contains(&Interpreter::All)
     };
-    let cards = cards.map(|cards| Backend::Runner(cards));
+    let cards = cards.map(|cards| Backend::Runner(cards as _));
     Backend::ALL.into_iter().chain(cards).filter(wanted).collect()
 }
 

@@ -15,7 +15,7 @@ mod waves;
 pub use figures::figure;
 pub use loaded::Loaded;
 pub use measured::measured_page;
-pub use site::{Rendering, render};
+pub use site::{Rendering, render, render_measured};
 pub use summary::{print_summary, quote, summary_rows, write_summary, write_text};
 pub use training::step_times;
 pub use tuning::{TuningResult, tuning_results};

@@ -13,7 +13,7 @@ use super::summary::at_text;
 use super::{Loaded, Value, figure, measured_page, summary_rows, validation_page};
 use crate::cells::Resources;
 use crate::failure::Failure;
-use crate::shipped::{published, validation_of};
+use crate::shipped::{Published, Shipped, published, validation_of};
 
 const QUESTION: &str =
     "Who balances the attention of long-context training best over the ranks of a job, and by how much?";
@@ -49,6 +49,28 @@ pub fn render(
     site.pages = pages(rendering.experiments)?;
     let rendered = skewbench_report::render(&site, rendering.templates, rendering.out).map_err(Failure::config)?;
     Ok((rows, rendered.index))
+}
+
+/// Writes a report of one run on cards and returns the path of its page.
+///
+/// # Errors
+/// Samples that cannot be read, templates that cannot be used, a folder that cannot be written.
+pub fn render_measured(samples: &Path, templates: Option<&Path>, out: &Path) -> Result<PathBuf, Failure> {
+    let run = Published::parse(&Shipped::read(samples)?)?;
+    let site = Site {
+        title: "skewbench: attention of long-context training on cards".into(),
+        subtitle: run.title.clone(),
+        question: QUESTION.into(),
+        verdict: run.notes.clone(),
+        command: run.card.commands.join("; "),
+        revision: run.card.revision.clone(),
+        profile: "none: every time on the page about measurements is that of a card".into(),
+        backend: "cuda: programs executed on cards, times by device events".into(),
+        environment: run.card.facts(),
+        pages: vec![measured_page(&[run])],
+        ..Site::default()
+    };
+    Ok(skewbench_report::render(&site, templates, out).map_err(Failure::config)?.index)
 }
 
 /// What ships with the program about the profiles of the run and about real cards.

@@ -8,6 +8,6 @@ mod validation;
 
 pub use card::Card;
 pub use files::{Shipped, published, validation_of};
-pub use published::{Failed, Mode, PeerSample, Published, RunFolder, Sample};
+pub use published::{Failed, Mode, PeerSample, Published, RunFolder, Sample, write_about};
 pub use timed::{Case, PeerTimes, Times, WaveTimes, independent, times_of, times_of_peers};
 pub use validation::{Accuracy, Compared, Launch, Rank, Validation, Wave, pass_name};

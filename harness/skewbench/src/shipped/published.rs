@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use skewbench_plan::Pass;
 
 use super::{Card, Shipped};
@@ -10,6 +11,8 @@ const ABOUT: &str = "published.toml";
 const CUDA: &str = "cuda.csv";
 const PEERS: &str = "peers.csv";
 const FAILURES: &str = "failures.csv";
+/// What stands beside the samples for readers: the study, what verification found, what the cards did.
+const BESIDE: [&str; 3] = ["study.toml", "verified.csv", "states.csv"];
 
 /// A published run on cards.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,7 +36,7 @@ pub struct Published {
 }
 
 /// A run folder that ships with a published run.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunFolder {
     /// Path below the folder of the published run.
@@ -42,7 +45,7 @@ pub struct RunFolder {
     pub about: String,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct About {
     title: String,
@@ -53,8 +56,19 @@ struct About {
     run: Vec<RunFolder>,
 }
 
+/// Writes what a published run is into its folder.
+///
+/// # Errors
+/// A file that cannot be written.
+pub fn write_about(folder: &Path, title: &str, notes: &[String], card: &Card) -> Result<(), Failure> {
+    let about = About { title: title.to_owned(), notes: notes.to_vec(), card: card.clone(), run: Vec::new() };
+    let text = toml::to_string_pretty(&about).map_err(Failure::internal)?;
+    let path = folder.join(ABOUT);
+    std::fs::write(&path, text).map_err(|e| Failure::config(format!("{}: {e}", path.display())))
+}
+
 /// What of a program was issued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// All of it.
@@ -68,7 +82,7 @@ pub enum Mode {
 }
 
 /// One pass of one wave on one rank: a row of `cuda.csv`.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
     /// System.
@@ -181,7 +195,7 @@ impl PeerSample {
 }
 
 /// What gave no samples: a row of `failures.csv`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Failed {
     /// System or peer.
@@ -202,7 +216,7 @@ impl Published {
     /// # Errors
     /// File, line and what is wrong with it; samples that lack a rank.
     pub fn parse(files: &Shipped) -> Result<Self, Failure> {
-        files.only(&[ABOUT, CUDA, PEERS, FAILURES])?;
+        files.only(&[&[ABOUT, CUDA, PEERS, FAILURES], &BESIDE[..]].concat())?;
         let About { title, notes, card, run } = files.toml(ABOUT)?;
         let published = Self {
             name: files.name(),

@@ -44,6 +44,11 @@ impl Host {
     }
 }
 
+/// The day, `YYYY-MM-DD`, in UTC.
+pub fn today() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%d").to_string()
+}
+
 /// The variables that a manifest may record: those of NCCL, CUDA, OpenMP, Slurm and the log level, except any whose name
 /// hints at a secret.
 pub fn collect_environment(variables: impl IntoIterator<Item = (String, String)>) -> BTreeMap<String, String> {

@@ -15,7 +15,7 @@ mod work;
 use std::path::{Path, PathBuf};
 
 pub use cell::{Cell, CellId};
-pub use host::{Host, collect_environment};
+pub use host::{Host, collect_environment, today};
 pub use load::{CellRecord, CellStatus, RunData};
 pub(crate) use manifest::{Checksums, file_sum};
 pub use manifest::{GitState, Invocation, Manifest, RunInputs, RunStatus, SCHEMA_VERSION};
