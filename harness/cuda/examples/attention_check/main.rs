@@ -1,6 +1,7 @@
-//! Checks the attention kernels on a card: versions; small cases against f64; how cuDNN takes strides and offsets, each
-//! variant in a process of its own, since a wrong one may lose the card's context; needles in long keys; two threads and two
-//! streams; times beside measured ones. `attention_check [--plain-only] [--part NAME] [--out CSV]`.
+//! Checks the attention kernels on a card: versions; small cases against f64, with operands packed, far apart and anywhere;
+//! the repeatable backward; needles in long keys; two threads and two streams; times beside measured ones. Every part is a
+//! process of its own, since a wrong one may lose the card's context. `attention_check [--plain-only] [--part NAME]
+//! [--out CSV]`.
 
 mod case;
 mod parts;
@@ -8,7 +9,8 @@ mod reference;
 mod times;
 
 use std::io::Write;
-use std::process::{Command, ExitCode};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
 
 /// What was asked for.
 pub struct Arguments {
@@ -22,7 +24,8 @@ impl Arguments {
     pub fn record(&self, line: &str) {
         let Some(out) = &self.out else { return };
         let file = std::fs::OpenOptions::new().append(true).create(true).open(out);
-        if let Err(error) = file.and_then(|mut f| writeln!(f, "{line}")) {
+        // In one piece: parts that run at the same time append to the same file.
+        if let Err(error) = file.and_then(|mut f| f.write_all(format!("{line}\n").as_bytes())) {
             eprintln!("{out}: {error}");
         }
     }
@@ -43,22 +46,27 @@ fn main() -> ExitCode {
         }
     }
     match arguments.part.clone() {
-        Some(part) => match parts::run(&part, &arguments) {
-            Ok(0) => ExitCode::SUCCESS,
-            Ok(failed) => {
-                println!("  {failed} FAILED in {part}");
-                ExitCode::FAILURE
+        Some(part) => {
+            let start = std::time::Instant::now();
+            let outcome = parts::run(&part, &arguments);
+            println!("   {part}: {:.1} s", start.elapsed().as_secs_f64());
+            match outcome {
+                Ok(0) => ExitCode::SUCCESS,
+                Ok(failed) => {
+                    println!("  {failed} FAILED in {part}");
+                    ExitCode::FAILURE
+                }
+                Err(error) => {
+                    println!("  FAIL {part}: {error}");
+                    ExitCode::FAILURE
+                }
             }
-            Err(error) => {
-                println!("  FAIL {part}: {error}");
-                ExitCode::FAILURE
-            }
-        },
+        }
         None => all(&arguments),
     }
 }
 
-/// Runs every part in a process of its own.
+/// Runs every part in a process of its own: all at the same time, most of which compilers take, but the one of times.
 fn all(arguments: &Arguments) -> ExitCode {
     let found = skewbench_cuda::libraries::probe();
     println!("driver {}", found.driver_version.as_deref().unwrap_or("unknown"));
@@ -77,35 +85,12 @@ fn all(arguments: &Arguments) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    let names = parts::names(arguments.plain_only);
+    let (alone, side_by_side): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| **name == "times");
     let mut failed = Vec::new();
-    for part in parts::names(arguments.plain_only) {
-        println!("== {part}");
-        let start = std::time::Instant::now();
-        let mut command = Command::new(&program);
-        command.args(["--part", &part]);
-        if let Some(out) = &arguments.out {
-            command.args(["--out", out]);
-        }
-        // cuDNN says why it refuses a graph only in its log, which is off while times are taken.
-        let log = std::env::temp_dir().join(format!("attention_check_{}.log", std::process::id()));
-        if part != "times" {
-            command.env("CUDNN_LOGLEVEL_DBG", "2").env("CUDNN_LOGDEST_DBG", &log);
-        }
-        let ended = command.status();
-        println!("   {part}: {:.1} s", start.elapsed().as_secs_f64());
-        let reasons = reasons(&std::fs::read_to_string(&log).unwrap_or_default());
-        // There is no log where cuDNN had nothing to say.
-        let _ = std::fs::remove_file(&log);
-        if !ended.as_ref().is_ok_and(std::process::ExitStatus::success) {
-            for reason in reasons {
-                println!("   cuDNN: {reason}");
-            }
-        }
-        match ended {
-            Ok(status) if status.success() => {}
-            Ok(status) => failed.push(format!("{part} ({status})")),
-            Err(error) => failed.push(format!("{part} ({error})")),
-        }
+    for names in [side_by_side, alone] {
+        let started: Vec<Started> = names.into_iter().map(|name| Started::new(&program, name, arguments)).collect();
+        failed.extend(started.into_iter().filter_map(Started::end));
     }
     if failed.is_empty() {
         println!("ALL PASSED");
@@ -113,6 +98,52 @@ fn all(arguments: &Arguments) -> ExitCode {
     }
     println!("FAILED PARTS: {}", failed.join(", "));
     ExitCode::FAILURE
+}
+
+/// A part that runs.
+struct Started {
+    name: &'static str,
+    child: std::io::Result<Child>,
+    log: PathBuf,
+}
+
+impl Started {
+    fn new(program: &Path, name: &'static str, arguments: &Arguments) -> Self {
+        let mut command = Command::new(program);
+        command.args(["--part", name]).stdout(Stdio::piped());
+        if let Some(out) = &arguments.out {
+            command.args(["--out", out]);
+        }
+        // cuDNN says why it refuses a graph only in its log, which is off while times are taken.
+        let file = format!("attention_check_{}_{}.log", std::process::id(), name.replace(' ', "_"));
+        let log = std::env::temp_dir().join(file);
+        if name != "times" {
+            command.env("CUDNN_LOGLEVEL_DBG", "2").env("CUDNN_LOGDEST_DBG", &log);
+        }
+        Self { name, child: command.spawn(), log }
+    }
+
+    /// Waits for the end and shows what the part said. Says what failed.
+    fn end(self) -> Option<String> {
+        let ended = self.child.and_then(Child::wait_with_output);
+        let reasons = reasons(&std::fs::read_to_string(&self.log).unwrap_or_default());
+        // There is no log where cuDNN had nothing to say.
+        let _ = std::fs::remove_file(&self.log);
+        println!("== {}", self.name);
+        let failed = match ended {
+            Ok(output) => {
+                print!("{}", String::from_utf8_lossy(&output.stdout));
+                (!output.status.success()).then(|| format!("{} ({})", self.name, output.status))
+            }
+            Err(error) => Some(format!("{} ({error})", self.name)),
+        };
+        if failed.is_some() {
+            for reason in reasons {
+                println!("   cuDNN: {reason}");
+            }
+        }
+        failed
+    }
 }
 
 /// The first different lines of cuDNN's log that give a reason.

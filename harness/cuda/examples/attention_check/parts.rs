@@ -3,62 +3,23 @@ use std::sync::Arc;
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr};
 use half::bf16;
 use skewbench_cuda::CudaError;
-use skewbench_cuda::attention::{Attention, CuDnn, CuDnnOptions, HeadScratch, Plain, RowScratch, Together};
+use skewbench_cuda::attention::{Attention, CuDnn, CuDnnOptions, Plain};
 use skewbench_cuda::libraries::{driver, fail};
 use skewbench_cuda::steps::{AttendCall, AttendMask, Slot, Strides};
 use skewbench_plan::Pass;
 
 use crate::Arguments;
-use crate::case::{Case, Place, Random, arena, cases, plain_cases};
+use crate::case::{Case, Random, arena, cases, plain_cases};
 use crate::reference::{Errors, RESULTS, errors, reference};
 use crate::times;
 
-/// One way in which cuDNN could take operands and scratch.
-struct Variant {
-    name: &'static str,
-    place: Place,
-    spread: u32,
-    rows: RowScratch,
-    heads: HeadScratch,
-    together: Together,
-}
-
-const VARIANTS: [Variant; 10] = {
-    use HeadScratch::{OwnFull, OwnReduced};
-    use Place::{Anywhere, Packed, Rows};
-    use RowScratch::{Own, Shared};
-    const fn of(name: &'static str, place: Place, spread: u32, rows: RowScratch, heads: HeadScratch) -> Variant {
-        Variant { name, place, spread, rows, heads, together: Together::All }
+/// The parts, in order; the last one takes times and so runs alone.
+pub fn names(plain_only: bool) -> &'static [&'static str] {
+    if plain_only {
+        &["plain"]
+    } else {
+        &["plain", "cudnn", "cudnn ragged", "repeatable", "needle", "threads", "times"]
     }
-    [
-        of("a packed, scratch shared", Packed, 1, Shared, HeadScratch::Shared),
-        of("b offsets of whole rows, scratch shared", Rows, 1, Shared, HeadScratch::Shared),
-        of("b2 offsets anywhere, scratch shared", Anywhere, 1, Shared, HeadScratch::Shared),
-        of("c packed, own strides, scratch shared", Packed, 3, Shared, HeadScratch::Shared),
-        of("d packed, own row scratch", Packed, 1, Own, HeadScratch::Shared),
-        of("e packed, own head scratch, reduced", Packed, 1, Shared, OwnReduced),
-        of("f packed, own head scratch, full", Packed, 1, Shared, OwnFull),
-        of("g anywhere, strides, own scratch, reduced", Anywhere, 2, Own, OwnReduced),
-        of("h anywhere, strides, own scratch, full", Anywhere, 2, Own, OwnFull),
-        Variant {
-            name: "i anywhere, slots in groups of whole rows",
-            place: Anywhere,
-            spread: 2,
-            rows: Own,
-            heads: OwnReduced,
-            together: Together::WholeRows,
-        },
-    ]
-};
-
-/// All parts, in order.
-pub fn names(plain_only: bool) -> Vec<String> {
-    let mut names = vec!["plain".to_owned()];
-    if !plain_only {
-        names.extend(VARIANTS.iter().map(|v| format!("variant {}", v.name)));
-        names.extend(["cudnn", "cudnn ragged", "repeatable", "needle", "threads", "times"].map(str::to_owned));
-    }
-    names
 }
 
 /// Runs a part; returns how many of its checks failed.
@@ -88,11 +49,7 @@ pub fn run(part: &str, arguments: &Arguments) -> Result<usize, CudaError> {
         }
         "threads" => card.threads(arguments),
         "times" => times::run(&card.context, &card.stream, arguments),
-        _ => {
-            let variant = VARIANTS.iter().find(|v| part == format!("variant {}", v.name));
-            let variant = variant.ok_or_else(|| CudaError::Program(format!("there is no part {part}")))?;
-            card.variant(part, variant, arguments)
-        }
+        _ => Err(CudaError::Program(format!("there is no part {part}"))),
     }
 }
 
@@ -134,21 +91,6 @@ impl Card {
             }
         }
         failed
-    }
-
-    fn variant(&self, part: &str, variant: &Variant, arguments: &Arguments) -> Result<usize, CudaError> {
-        let options = CuDnnOptions {
-            dense_rows: u32::MAX,
-            row_scratch: variant.rows,
-            head_scratch: variant.heads,
-            together: variant.together,
-            repeatable: false,
-        };
-        let slots = [(200, 500), (130, 300), (1, 9)];
-        let of = |name, heads| {
-            Case::new(name, AttendMask::BottomRight, heads, 128, &slots).place(variant.place, variant.spread)
-        };
-        self.cudnn(part, options, vec![of("4:1", (4, 1)), of("8:2", (8, 2)), of("4:4", (4, 4))], arguments)
     }
 
     /// The backward twice, with the same bits.
@@ -198,14 +140,17 @@ impl Card {
             let run = |case: &Case| {
                 let stream = self.context.new_stream().map_err(|e| fail(0, "cuStreamCreate", e))?;
                 let mut kernels = CuDnn::open(&self.context, CuDnnOptions::default())?;
-                let mut last = Err(CudaError::Program("nothing ran".to_owned()));
+                let host = arena(case);
+                let exact = reference(&host.backward, &host.bytes);
+                let mut last = Errors::default();
                 for _ in 0..5 {
-                    last = run_case(&mut kernels, case, &stream);
-                    if !last.as_ref().is_ok_and(Errors::passed) {
+                    let after = run_call(&mut kernels, &host.forward, &host.backward, &host.bytes, &stream)?;
+                    last = errors(&host.backward, &exact, &host.bytes, &after);
+                    if !last.passed() {
                         break;
                     }
                 }
-                last
+                Ok(last)
             };
             let threads: Vec<_> = chosen.iter().map(|case| scope.spawn(move || run(case))).collect();
             let lost = || Err(CudaError::Program("a thread panicked".to_owned()));

@@ -4,8 +4,9 @@ mod cudnn;
 mod memory;
 mod plain;
 mod timer;
+mod valid;
 
-pub use cudnn::{BuiltGraph, CuDnn, CuDnnOptions, HeadScratch, RowScratch, Together};
+pub use cudnn::{BuiltGraph, CuDnn, CuDnnOptions};
 pub use plain::Plain;
 pub use timer::{CardTimer, PackedCall, packed};
 
@@ -26,11 +27,16 @@ pub trait Attention {
     /// Which implementation this is.
     fn name(&self) -> &'static str;
 
+    /// All graphs that were built, in order, with the time that each took; none where kernels do without.
+    fn built(&self) -> &[BuiltGraph] {
+        &[]
+    }
+
     /// Builds all that a call needs: its graph, where no call of the same shape bucket has built it, its lengths and offsets
     /// on the card, and scratch. Never timed.
     ///
     /// # Errors
-    /// No kernel supports the call; no memory is left.
+    /// The call breaks what [`AttendCall`] promises; no kernel supports it; no memory is left.
     fn prepare(&mut self, call: &AttendCall, stream: &Arc<CudaStream>) -> Result<CallId, CudaError>;
 
     /// Enqueues a prepared call on a stream, whose operands lie in the arena that starts at `arena`. Calls of one stream

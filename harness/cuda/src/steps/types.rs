@@ -200,13 +200,16 @@ pub struct Strides {
     pub lse: u32,
     /// dO; 0 in the forward, as those that follow.
     pub d_o: u32,
-    /// dQ.
+    /// dQ: `q_heads x head_dim`.
     pub dq: u32,
     /// dK and dV.
     pub dkv: u32,
 }
 
 /// One attention kernel call over several slots: Q, K, V, O, dO, dQ, dK, dV bf16, LSE f32. All results are written.
+///
+/// Operands and results of every slot lie anywhere but dQ, whose rows follow each other without gaps, slot after slot in the
+/// order of the call: cuDNN rounds its sums to dQ in one sweep, in the layout of the sums. Kernels refuse other calls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttendCall {
     /// Pass.
@@ -225,7 +228,8 @@ pub struct AttendCall {
     pub slots: Vec<Slot>,
 }
 
-/// One tile of a call: first bytes of its operands and results in the arena, multiples of 16 (LSE: of 4).
+/// One tile of a call: first bytes of its operands and results in the arena, multiples of 16 (LSE: of 4; dQ: that of the
+/// first slot).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
     /// Query rows.

@@ -13,6 +13,7 @@ use super::layout::layout;
 use super::recipe;
 use crate::CudaError;
 use crate::attention::memory::{Buffer, Scratch, upload};
+use crate::attention::valid::valid;
 use crate::attention::{Attention, CallId};
 use crate::libraries::{CuDnnTable, cudnn, driver, fail};
 use crate::steps::AttendCall;
@@ -81,11 +82,6 @@ impl CuDnn {
         })
     }
 
-    /// All graphs that were built, in order.
-    pub fn built(&self) -> &[BuiltGraph] {
-        &self.built
-    }
-
     fn plan(&mut self, key: GraphKey) -> Result<Rc<Plan>, CudaError> {
         self.uses += 1;
         if let Some((plan, used)) = self.plans.get_mut(&key) {
@@ -132,14 +128,19 @@ impl Attention for CuDnn {
         "cuDNN"
     }
 
+    fn built(&self) -> &[BuiltGraph] {
+        &self.built
+    }
+
     fn prepare(&mut self, call: &AttendCall, stream: &Arc<CudaStream>) -> Result<CallId, CudaError> {
+        valid(self.name(), call)?;
         let card = self.context.ordinal();
         self.context.bind_to_thread().map_err(|e| fail(card, "cuCtxSetCurrent", e))?;
         let mut runs = Vec::new();
         for slots in groups(call, &self.options) {
-            let key = GraphKey::new(call, &slots, &self.options);
+            let key = GraphKey::new(call, slots, &self.options);
             let plan = self.plan(key.clone())?;
-            let layout = layout(&key, &slots, plan.workspace);
+            let layout = layout(&key, slots, plan.workspace);
             self.scratch.reserve(stream, layout.scratch_bytes)?;
             let table = if layout.words.is_empty() { None } else { Some(upload(stream, &layout.words)?) };
             runs.push(Run {

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::slice::Chunks;
 
 use skewbench_plan::Pass;
 
@@ -13,55 +14,12 @@ pub struct CuDnnOptions {
     /// Calls of one slot with at least this many rows get a graph of their exact shape; all others share graphs of shape
     /// buckets.
     pub dense_rows: u32,
-    /// Which slots run in one go.
-    pub together: Together,
-    /// Offsets of the sums of a row (dO x O, and dQ in f32) in scratch.
-    pub row_scratch: RowScratch,
-    /// Offsets of dK and dV of every query head in scratch.
-    pub head_scratch: HeadScratch,
 }
 
 impl Default for CuDnnOptions {
     fn default() -> Self {
-        Self {
-            repeatable: false,
-            dense_rows: 1024,
-            together: Together::All,
-            row_scratch: RowScratch::Own,
-            head_scratch: HeadScratch::OwnReduced,
-        }
+        Self { repeatable: false, dense_rows: 1024 }
     }
-}
-
-/// Which slots of a call run in one go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Together {
-    /// All, wherever their operands lie.
-    All,
-    /// Those whose operands lie whole rows apart, for a cuDNN that counts offsets in rows.
-    WholeRows,
-    /// Every slot runs alone.
-    None,
-}
-
-/// Offsets of the sums of a row in scratch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RowScratch {
-    /// Those of LSE and dQ: scratch then has their gaps, too.
-    Shared,
-    /// Their own, without gaps.
-    Own,
-}
-
-/// Offsets of dK and dV of every query head in scratch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum HeadScratch {
-    /// Those of dK and dV, which cuDNN multiplies by the query heads of a KV head: scratch then has their gaps, too.
-    Shared,
-    /// Their own, without gaps, in elements of a tensor of KV heads: cuDNN multiplies.
-    OwnReduced,
-    /// Their own, without gaps, in their own elements.
-    OwnFull,
 }
 
 /// What a graph is built for.
@@ -75,8 +33,6 @@ pub(super) struct GraphKey {
     pub strides: Strides,
     pub form: Form,
     pub repeatable: bool,
-    pub row_scratch: RowScratch,
-    pub head_scratch: HeadScratch,
 }
 
 /// Which shapes a graph serves.
@@ -125,8 +81,6 @@ impl GraphKey {
             strides,
             form,
             repeatable,
-            row_scratch: options.row_scratch,
-            head_scratch: options.head_scratch,
         }
     }
 
@@ -148,17 +102,9 @@ impl GraphKey {
         self.q_heads / self.kv_heads
     }
 
-    /// Elements between rows of scratch: dO x O, dQ in f32, dK and dV of every query head.
-    pub fn scratch_strides(&self) -> (u32, u32, u32) {
-        let (sum, dq) = match self.row_scratch {
-            RowScratch::Shared => (self.strides.lse, self.strides.dq),
-            RowScratch::Own => (self.q_heads, self.q_heads * self.head_dim),
-        };
-        let full = match self.head_scratch {
-            HeadScratch::Shared => self.strides.dkv * self.group(),
-            HeadScratch::OwnReduced | HeadScratch::OwnFull => self.q_heads * self.head_dim,
-        };
-        (sum, dq, full)
+    /// Elements of all query heads of a row.
+    pub fn q_width(&self) -> u32 {
+        self.q_heads * self.head_dim
     }
 }
 
@@ -179,43 +125,10 @@ impl fmt::Display for GraphKey {
     }
 }
 
-/// The slots that run in one go, in the order of the call.
-pub(super) fn groups(call: &AttendCall, options: &CuDnnOptions) -> Vec<Vec<Slot>> {
-    let alone = options.together == Together::None || (options.repeatable && call.pass == Pass::Backward);
-    let mut groups: Vec<Vec<Slot>> = Vec::new();
-    for &slot in &call.slots {
-        let joined = if alone {
-            None
-        } else if options.together == Together::All {
-            groups.first_mut()
-        } else {
-            groups.iter_mut().find(|g| whole_rows_apart(call, &g[0], &slot))
-        };
-        match joined {
-            Some(group) => group.push(slot),
-            None => groups.push(vec![slot]),
-        }
-    }
-    groups
-}
-
-fn whole_rows_apart(call: &AttendCall, a: &Slot, b: &Slot) -> bool {
-    let Strides { q, kv, o, lse, d_o, dq, dkv } = call.strides;
-    let apart = |a: u64, b: u64, stride: u32, element: u64| {
-        a == b || (stride > 0 && a.abs_diff(b).is_multiple_of(u64::from(stride) * element))
-    };
-    let forward = apart(a.q, b.q, q, 2)
-        && apart(a.k, b.k, kv, 2)
-        && apart(a.v, b.v, kv, 2)
-        && apart(a.o, b.o, o, 2)
-        && apart(a.lse, b.lse, lse, 4);
-    let backward = || {
-        apart(a.d_o, b.d_o, d_o, 2)
-            && apart(a.dq, b.dq, dq, 2)
-            && apart(a.dk, b.dk, dkv, 2)
-            && apart(a.dv, b.dv, dkv, 2)
-    };
-    forward && (call.pass == Pass::Forward || backward())
+/// The slots that run in one go, in the order of the call: all, but every slot alone in a repeatable backward.
+pub(super) fn groups<'c>(call: &'c AttendCall, options: &CuDnnOptions) -> Chunks<'c, Slot> {
+    let alone = options.repeatable && call.pass == Pass::Backward;
+    call.slots.chunks(if alone { 1 } else { call.slots.len().max(1) })
 }
 
 /// Bytes that every address handed to cuDNN is a multiple of.
@@ -226,7 +139,7 @@ pub(super) const ALIGNMENT: u64 = 16;
 pub(super) struct Extent {
     /// Byte that offsets count from.
     pub base: u64,
-    /// First element of every slot, and 0 for places without a slot and for the end.
+    /// First element of every slot, then one for every place without a slot and one for the end.
     pub offsets: Vec<i64>,
     /// Elements from the base to the end of the last row.
     pub elements: u64,
@@ -251,15 +164,16 @@ pub(super) fn extent(
     Extent { base, offsets, elements }
 }
 
-/// The extent of slots that follow each other in scratch.
-pub(super) fn packed_extent(rows: impl Iterator<Item = u32>, stride: u32, places: u32) -> Extent {
-    let mut offsets = vec![0; places as usize + 1];
-    let mut elements = 0;
-    for (offset, rows) in offsets.iter_mut().zip(rows) {
-        *offset = elements as i64;
+/// The extent of slots that follow each other from `base`; places without a slot are at the end.
+pub(super) fn packed_extent(base: u64, rows: impl Iterator<Item = u32>, stride: u32, places: u32) -> Extent {
+    let mut offsets = Vec::with_capacity(places as usize + 1);
+    let mut elements = 0u64;
+    for rows in rows {
+        offsets.push(elements as i64);
         elements += u64::from(rows) * u64::from(stride);
     }
-    Extent { base: 0, offsets, elements }
+    offsets.resize(places as usize + 1, elements as i64);
+    Extent { base, offsets, elements }
 }
 
 #[cfg(test)]
@@ -310,19 +224,12 @@ mod tests {
     fn a_repeatable_backward_runs_slots_alone() {
         let options = CuDnnOptions { repeatable: true, ..CuDnnOptions::default() };
         let backward = call(Pass::Backward, vec![slot(300, 900), slot(1, 7)]);
-        let groups_of = groups(&backward, &options);
+        let groups_of: Vec<_> = groups(&backward, &options).collect();
         assert_eq!(groups_of.len(), 2);
-        let key = GraphKey::new(&backward, &groups_of[0], &options);
+        let key = GraphKey::new(&backward, groups_of[0], &options);
         assert_eq!((key.form, key.repeatable), (Form::Ragged { slots: 1, q: 384, k: 1024 }, true));
-        assert_eq!(groups(&call(Pass::Forward, backward.slots.clone()), &options).len(), 1);
-    }
-
-    #[test]
-    fn rows_apart_are_whole_or_not() {
-        let options = CuDnnOptions { together: Together::WholeRows, ..CuDnnOptions::default() };
-        let slots = vec![slot(4, 4), Slot { q: 2048 * 3, ..slot(4, 4) }, Slot { q: 16, ..slot(4, 4) }];
-        let sizes: Vec<usize> = groups(&call(Pass::Forward, slots), &options).iter().map(Vec::len).collect();
-        assert_eq!(sizes, [2, 1]);
+        assert_eq!(groups(&call(Pass::Forward, backward.slots.clone()), &options).count(), 1);
+        assert_eq!(groups(&call(Pass::Forward, Vec::new()), &options).count(), 0);
     }
 
     #[test]
@@ -330,17 +237,7 @@ mod tests {
         let starts = [(4128u64, 3u32), (100, 2)];
         let lse = extent(starts.iter().copied(), 8, 4, 4);
         assert_eq!(lse, Extent { base: 96, offsets: vec![1008, 1, 0, 0, 0], elements: 1008 + 24 });
-        let packed = packed_extent([3, 2].into_iter(), 10, 2);
-        assert_eq!(packed, Extent { base: 0, offsets: vec![0, 30, 0], elements: 50 });
-    }
-
-    #[test]
-    fn scratch_rows_follow_the_chosen_layout() {
-        let slots = [slot(4, 4), slot(4, 4)];
-        let shared =
-            CuDnnOptions { row_scratch: RowScratch::Shared, head_scratch: HeadScratch::Shared, ..Default::default() };
-        let key = |o| GraphKey::new(&call(Pass::Backward, slots.to_vec()), &slots, o).scratch_strides();
-        assert_eq!(key(&shared), (8, 1024, 2048));
-        assert_eq!(key(&CuDnnOptions::default()), (8, 1024, 1024));
+        let packed = packed_extent(64, [3, 2].into_iter(), 10, 3);
+        assert_eq!(packed, Extent { base: 64, offsets: vec![0, 30, 50, 50], elements: 50 });
     }
 }

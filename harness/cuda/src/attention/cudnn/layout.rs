@@ -1,6 +1,6 @@
 use crate::steps::Slot;
 
-use super::key::{Extent, GraphKey, HeadScratch, extent, packed_extent};
+use super::key::{Extent, GraphKey, extent, packed_extent};
 use super::recipe::{Role, offset_role, roles, scratch_roles};
 
 /// Where everything that a plan binds lies, for some slots.
@@ -30,23 +30,17 @@ pub(super) fn layout(key: &GraphKey, slots: &[Slot], workspace: u64) -> Layout {
     let mut layout = Layout { workspace: 0, scratch_bytes: workspace.next_multiple_of(PART), ..Layout::default() };
     let places = key.shape().0 as u32;
     let own = scratch_roles(key);
-    let mut shared: Vec<(Role, Extent)> = Vec::new();
     for role in roles(key) {
-        let of = offset_role(key, role);
-        let extent = match shared.iter().find(|(r, _)| *r == of) {
-            Some((_, extent)) if of != role => extent.clone(),
-            _ => role_extent(key, role, slots, places),
-        };
+        let extent = role_extent(key, role, slots, places);
         if own.contains(&role) {
             layout.scratch.push((role.number(), layout.scratch_bytes));
             layout.scratch_bytes += scratch_size(key, role, &extent).next_multiple_of(PART);
         } else {
             layout.operands.push((role.number(), extent.base));
         }
-        if of == role && key.is_ragged() {
+        if offset_role(role) == role && key.is_ragged() {
             layout.put(role.offsets(), extent.offsets.iter().flat_map(|o| [*o as i32, (*o >> 32) as i32]));
         }
-        shared.push((role, extent));
     }
     if key.is_ragged() {
         let padding = places as usize - slots.len();
@@ -69,16 +63,11 @@ impl Layout {
 
 fn role_extent(key: &GraphKey, role: Role, slots: &[Slot], places: u32) -> Extent {
     let strides = key.strides;
-    let (sum, dq, full) = key.scratch_strides();
     let arena = |start: fn(&Slot) -> u64, rows: fn(&Slot) -> u32, stride, element| {
         extent(slots.iter().map(|s| (start(s), rows(s))), stride, element, places)
     };
     let rows = |s: &Slot| s.q_rows;
     let keys = |s: &Slot| s.k_rows;
-    let heads = || {
-        let reduced = key.head_scratch == HeadScratch::OwnReduced;
-        packed_extent(slots.iter().map(keys), if reduced { key.kv_heads * key.head_dim } else { full }, places)
-    };
     match role {
         Role::Q => arena(|s| s.q, rows, strides.q, 2),
         Role::K => arena(|s| s.k, keys, strides.kv, 2),
@@ -86,35 +75,30 @@ fn role_extent(key: &GraphKey, role: Role, slots: &[Slot], places: u32) -> Exten
         Role::O => arena(|s| s.o, rows, strides.o, 2),
         Role::Lse => arena(|s| s.lse, rows, strides.lse, 4),
         Role::DO => arena(|s| s.d_o, rows, strides.d_o, 2),
-        Role::DQ => arena(|s| s.dq, rows, strides.dq, 2),
+        // Calls promise that slots of dQ follow each other.
+        Role::DQ | Role::DqSum => {
+            packed_extent(slots.first().map_or(0, |s| s.dq), slots.iter().map(rows), key.q_width(), places)
+        }
         Role::DK => arena(|s| s.dk, keys, strides.dkv, 2),
         Role::DV => arena(|s| s.dv, keys, strides.dkv, 2),
-        Role::Sum => packed_extent(slots.iter().map(rows), sum, places),
-        Role::DqSum => packed_extent(slots.iter().map(rows), dq, places),
-        Role::DkHeads | Role::DvHeads => heads(),
+        Role::Sum => packed_extent(0, slots.iter().map(rows), key.q_heads, places),
+        // In elements of a tensor of KV heads: cuDNN multiplies offsets by the query heads of a KV head.
+        Role::DkHeads | Role::DvHeads => packed_extent(0, slots.iter().map(keys), key.kv_heads * key.head_dim, places),
         Role::Rows | Role::Keys => Extent { base: 0, offsets: Vec::new(), elements: 0 },
     }
 }
 
 /// Bytes of a role in scratch whose slots lie so.
 fn scratch_size(key: &GraphKey, role: Role, extent: &Extent) -> u64 {
-    let (sum, dq, full) = key.scratch_strides();
     let (_, q, _) = key.shape();
-    let row = u64::from(key.q_heads);
-    if !key.is_ragged() {
-        let width = if role == Role::Sum { 1 } else { u64::from(key.head_dim) };
-        return row * (q as u64).next_multiple_of(TILE) * width * 4;
-    }
+    let (heads, width) = (u64::from(key.q_heads), u64::from(key.q_width()));
     match role {
-        Role::Sum => (extent.elements + TILE * u64::from(sum)) * 4,
-        Role::DqSum => (extent.elements + TILE * u64::from(dq)) * 4,
-        _ => {
-            let elements = match key.head_scratch {
-                HeadScratch::OwnFull => extent.elements,
-                HeadScratch::Shared | HeadScratch::OwnReduced => extent.elements * u64::from(key.group()),
-            };
-            (elements + TILE * u64::from(full)) * 2
+        Role::Sum | Role::DqSum if !key.is_ragged() => {
+            (q as u64).next_multiple_of(TILE) * if role == Role::Sum { heads } else { width } * 4
         }
+        Role::Sum => (extent.elements + TILE * heads) * 4,
+        Role::DqSum => (extent.elements + TILE * width) * 4,
+        _ => (extent.elements * u64::from(key.group()) + TILE * width) * 2,
     }
 }
 
@@ -122,13 +106,13 @@ fn scratch_size(key: &GraphKey, role: Role, extent: &Extent) -> u64 {
 mod tests {
     use skewbench_plan::Pass;
 
-    use super::super::key::{CuDnnOptions, RowScratch};
+    use super::super::key::CuDnnOptions;
     use super::*;
     use crate::steps::{AttendCall, AttendMask, Strides};
 
     fn slots() -> Vec<Slot> {
-        // The second slot shares the keys of the first and lies before it.
-        let at = |q_rows, k_rows, token: u64, lse| Slot {
+        // The second slot shares the keys of the first and lies before it, but for dQ.
+        let at = |q_rows, k_rows, token: u64, lse, before: u64| Slot {
             q_rows,
             k_rows,
             q: 4096 + token * 1024,
@@ -137,11 +121,11 @@ mod tests {
             o: 1 << 20 | (token * 1024),
             lse,
             d_o: 2 << 20,
-            dq: 3 << 20 | (token * 1024),
+            dq: 3 << 20 | (before * 1024),
             dk: 4 << 20 | (token * 256),
             dv: 5 << 20 | (token * 256),
         };
-        vec![at(5, 9, 3, 640), at(3, 4, 0, 620), at(1, 2, 8, 700)]
+        vec![at(5, 9, 3, 640, 0), at(3, 4, 0, 620, 5), at(1, 2, 8, 700, 8)]
     }
 
     fn key(pass: Pass, options: &CuDnnOptions) -> GraphKey {
@@ -180,9 +164,8 @@ mod tests {
     #[test]
     fn scratch_of_a_backward_holds_the_real_tokens() {
         let layout = layout(&key(Pass::Backward, &CuDnnOptions::default()), &slots(), 0);
-        assert_eq!(offsets(&layout, Role::Sum), [0, 20, 32, 0, 0]);
-        assert_eq!(offsets(&layout, Role::DqSum), [0, 5 * 512, 8 * 512, 0, 0]);
-        assert_eq!(offsets(&layout, Role::DkHeads), [0, 9 * 128, 13 * 128, 0, 0]);
+        assert_eq!(offsets(&layout, Role::Sum), [0, 20, 32, 36, 36]);
+        assert_eq!(offsets(&layout, Role::DkHeads), [0, 9 * 128, 13 * 128, 15 * 128, 15 * 128]);
         let sizes: Vec<u64> = [(9 + 128) * 4 * 4, (9 + 128) * 512 * 4, (15 + 128) * 512 * 2, (15 + 128) * 512 * 2]
             .map(|b: u64| b.next_multiple_of(1024))
             .to_vec();
@@ -191,17 +174,12 @@ mod tests {
     }
 
     #[test]
-    fn shared_scratch_follows_the_gaps_of_its_tensor() {
-        let options = CuDnnOptions {
-            row_scratch: RowScratch::Shared,
-            head_scratch: HeadScratch::Shared,
-            ..CuDnnOptions::default()
-        };
-        let layout = layout(&key(Pass::Backward, &options), &slots(), 0);
-        assert!(layout.table.iter().all(|(n, _)| *n < Role::Sum.offsets()));
-        // dK: 12 tokens to the end of the first slot, times 4 query heads.
-        let heads = layout.scratch[3].1 - layout.scratch[2].1;
-        assert_eq!(heads, ((12 * 128 * 4 + 128 * 512) * 2u64).next_multiple_of(1024));
+    fn dq_and_its_sums_have_the_same_offsets() {
+        let layout = layout(&key(Pass::Backward, &CuDnnOptions::default()), &slots(), 0);
+        assert_eq!(layout.operands[6], (Role::DQ.number(), 3 << 20));
+        assert_eq!(offsets(&layout, Role::DQ), [0, 5 * 512, 8 * 512, 9 * 512, 9 * 512]);
+        assert_eq!(offset_role(Role::DqSum), Role::DQ);
+        assert!(layout.table.iter().all(|(n, _)| *n != Role::DqSum.offsets()));
     }
 
     #[test]

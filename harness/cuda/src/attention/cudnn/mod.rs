@@ -11,4 +11,4 @@ mod layout;
 mod recipe;
 
 pub use kernels::{BuiltGraph, CuDnn};
-pub use key::{CuDnnOptions, HeadScratch, RowScratch, Together};
+pub use key::CuDnnOptions;

@@ -4,7 +4,7 @@ use skewbench_plan::Pass;
 
 use super::backend::Handle;
 use super::graph::{Graph, Memory, Op, Plan, Reduce, Tensor, Type};
-use super::key::{GraphKey, HeadScratch, RowScratch};
+use super::key::GraphKey;
 use crate::CudaError;
 use crate::steps::AttendMask;
 
@@ -69,14 +69,10 @@ pub(super) fn scratch_roles(key: &GraphKey) -> Vec<Role> {
 }
 
 /// The role whose offsets a role uses.
-pub(super) fn offset_role(key: &GraphKey, role: Role) -> Role {
-    match (role, key.row_scratch, key.head_scratch) {
-        (Role::Sum, RowScratch::Shared, _) => Role::Lse,
-        (Role::DqSum, RowScratch::Shared, _) => Role::DQ,
-        (Role::DkHeads, _, HeadScratch::Shared) => Role::DK,
-        (Role::DvHeads, _, HeadScratch::Shared) => Role::DV,
-        _ => role,
-    }
+///
+/// cuDNN rounds the sums of dQ to dQ in one sweep that knows one layout; every other role has offsets of its own.
+pub(super) fn offset_role(role: Role) -> Role {
+    if role == Role::DqSum { Role::DQ } else { role }
 }
 
 /// Builds the plan of a key. `None` where cuDNN has no engine for it.
@@ -137,7 +133,7 @@ impl<'k> Recipe<'k> {
         if !self.key.is_ragged() {
             return Ok(Memory::Bound(role.number()));
         }
-        let of = offset_role(self.key, role);
+        let of = offset_role(role);
         let known = self.offsets.iter().find(|(r, _)| *r == of).map(|(_, t)| *t);
         let tensor = match known {
             Some(tensor) => tensor,
@@ -285,7 +281,6 @@ impl<'k> Recipe<'k> {
         let (key, (b, q_count, k_count)) = (self.key, self.shape);
         let (h, d) = (self.heads, self.d);
         let strides = key.strides;
-        let (sum_stride, _, _) = key.scratch_strides();
         let q = self.tokens(Role::Q, BF16, h, q_count, strides.q)?;
         let k = self.tokens_transposed(Role::K, k_count, strides.kv)?;
         let v = self.tokens_transposed(Role::V, k_count, strides.kv)?;
@@ -305,7 +300,7 @@ impl<'k> Recipe<'k> {
         // Without this multiplication the sum is never written, and cuDNN says nothing.
         let one = self.graph.scalar_f32(1.0)?;
         let sum = if key.is_ragged() {
-            self.row_values(Role::Sum, sum_stride)?
+            self.row_values(Role::Sum, key.q_heads)?
         } else {
             let packed = [h * q_count, q_count, 1, 1];
             self.graph.tensor(F32, [b, h, q_count, 1], packed, Memory::Bound(Role::Sum.number()))?
@@ -347,7 +342,7 @@ impl<'k> Recipe<'k> {
         }
         let (h, d) = (self.heads, self.d);
         let heads = if key.is_ragged() {
-            self.tokens(per_head, BF16, h, k_count, key.scratch_strides().2)?
+            self.tokens(per_head, BF16, h, k_count, key.q_width())?
         } else {
             let packed = [h * k_count * d, k_count * d, d, 1];
             self.graph.tensor(BF16, [b, h, k_count, d], packed, Memory::Virtual)?
@@ -375,7 +370,7 @@ impl<'k> Recipe<'k> {
             return self.graph.matmul(ds, rows, dq, lengths);
         }
         let sums = if key.is_ragged() {
-            self.tokens(Role::DqSum, F32, h, q_count, key.scratch_strides().1)?
+            self.tokens(Role::DqSum, F32, h, q_count, key.q_width())?
         } else {
             let packed = [h * q_count * d, q_count * d, d, 1];
             self.graph.tensor(F32, [b, h, q_count, d], packed, Memory::Bound(Role::DqSum.number()))?

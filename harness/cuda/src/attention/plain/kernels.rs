@@ -9,6 +9,7 @@ use skewbench_plan::Pass;
 use super::tiles::{shared_bytes, slot_table, tile, tile_table};
 use crate::CudaError;
 use crate::attention::memory::{Buffer, Scratch, upload};
+use crate::attention::valid::valid;
 use crate::attention::{Attention, CallId};
 use crate::libraries::{compile, driver, fail};
 use crate::steps::{AttendCall, AttendMask};
@@ -112,12 +113,12 @@ impl Attention for Plain {
     }
 
     fn prepare(&mut self, call: &AttendCall, stream: &Arc<CudaStream>) -> Result<CallId, CudaError> {
-        let grouped = call.kv_heads > 0 && call.q_heads.is_multiple_of(call.kv_heads);
-        if call.head_dim == 0 || call.head_dim > WIDEST || call.q_heads > MOST_HEADS || !grouped {
+        valid(self.name(), call)?;
+        if call.head_dim > WIDEST || call.q_heads > MOST_HEADS {
             return Err(CudaError::Unsupported {
                 kernel: "plain CUDA C",
                 what: format!("{}:{} heads of {}", call.q_heads, call.kv_heads, call.head_dim),
-                why: format!("it takes a head_dim up to {WIDEST}, up to {MOST_HEADS} heads, groups of equal size"),
+                why: format!("it takes a head_dim up to {WIDEST} and up to {MOST_HEADS} heads"),
             });
         }
         let card = self.context.ordinal();

@@ -131,6 +131,7 @@ mod tests {
     use skewbench_plan::TileShape;
 
     use super::*;
+    use crate::attention::valid::valid;
 
     fn pack(pass: Pass, mask: Mask, tiles: &[(u32, u32)]) -> PackedCall {
         let tiles: Vec<_> = tiles.iter().map(|&(q, k)| TileShape { q, k }).collect();
@@ -164,6 +165,8 @@ mod tests {
         assert!(end.is_some_and(|e| e <= packed.arena_bytes && packed.arena_bytes < e + REGION));
         let forward = packed.forward();
         assert_eq!((forward.pass, forward.strides.dq, forward.strides.q), (Pass::Forward, 0, 256));
+        assert_eq!(valid("test", &packed.call), Ok(()));
+        assert_eq!(valid("test", &forward), Ok(()));
     }
 
     #[test]

@@ -1,0 +1,143 @@
+use skewbench_plan::Pass;
+
+use crate::CudaError;
+use crate::steps::{AttendCall, AttendMask, Slot};
+
+/// Most rows or keys of a slot: kernels count them, and sums of both, in 32 bits.
+const LONGEST: u32 = 1 << 30;
+
+/// An error where a call breaks what [`AttendCall`] promises: kernels would read or write elsewhere.
+pub(super) fn valid(kernel: &'static str, call: &AttendCall) -> Result<(), CudaError> {
+    match fault(call) {
+        None => Ok(()),
+        Some(why) => Err(CudaError::Unsupported {
+            kernel,
+            what: format!(
+                "{:?} {:?} of {}:{} heads of {}",
+                call.pass, call.mask, call.q_heads, call.kv_heads, call.head_dim
+            ),
+            why,
+        }),
+    }
+}
+
+fn fault(call: &AttendCall) -> Option<String> {
+    let (q, kv) = (u64::from(call.q_heads), u64::from(call.kv_heads));
+    let d = u64::from(call.head_dim);
+    if q == 0 || kv == 0 || d == 0 || !q.is_multiple_of(kv) {
+        return Some("every KV head must serve the same number of query heads".to_owned());
+    }
+    let s = call.strides;
+    let mut rows = vec![("q", s.q, q * d), ("k, v", s.kv, kv * d), ("o", s.o, q * d), ("lse", s.lse, q)];
+    if call.pass == Pass::Backward {
+        rows.extend([("d_o", s.d_o, q * d), ("dq", s.dq, q * d), ("dk, dv", s.dkv, kv * d)]);
+    }
+    // What heads are aligned to, rows must be, too: kernels read several elements at once.
+    let step = 1 << d.trailing_zeros().min(3);
+    for (name, stride, width) in rows {
+        if name != "lse" && !stride.is_multiple_of(step) {
+            return Some(format!("rows of {name} are {stride} elements apart, which is no multiple of {step}"));
+        }
+        if u64::from(stride) < width || stride > LONGEST {
+            return Some(format!("rows of {name} are {width} elements wide and {stride} apart"));
+        }
+    }
+    let of_slots =
+        call.slots.iter().enumerate().find_map(|(i, slot)| slot_fault(call, slot).map(|why| format!("slot {i} {why}")));
+    of_slots.or_else(|| if call.pass == Pass::Backward { dq_fault(call, q * d) } else { None })
+}
+
+/// Where dQ of the slots does not follow each other without gaps.
+fn dq_fault(call: &AttendCall, width: u64) -> Option<String> {
+    if u64::from(call.strides.dq) != width {
+        return Some(format!("rows of dq are {width} elements wide and {} apart: dQ has no gaps", call.strides.dq));
+    }
+    let mut at = call.slots.first()?.dq;
+    if !at.is_multiple_of(16) {
+        return Some("dq starts at an address that is no multiple of 16".to_owned());
+    }
+    for (i, slot) in call.slots.iter().enumerate() {
+        if slot.dq != at {
+            return Some(format!("dq of slot {i} starts at {}, not at {at}: slots of dQ follow each other", slot.dq));
+        }
+        at = at.saturating_add(u64::from(slot.q_rows) * width * 2);
+    }
+    None
+}
+
+fn slot_fault(call: &AttendCall, slot: &Slot) -> Option<String> {
+    let Slot { q_rows, k_rows, .. } = *slot;
+    if q_rows == 0 || k_rows == 0 || q_rows > LONGEST || k_rows > LONGEST {
+        return Some(format!("has {q_rows} rows and {k_rows} keys, each from 1 to {LONGEST}"));
+    }
+    if call.mask == AttendMask::TopLeft && q_rows != k_rows {
+        return Some(format!("has {q_rows} rows and {k_rows} keys under a mask for squares"));
+    }
+    let mut starts = vec![slot.q, slot.k, slot.v, slot.o];
+    if call.pass == Pass::Backward {
+        starts.extend([slot.d_o, slot.dk, slot.dv]);
+    }
+    let aligned = starts.iter().all(|s| s.is_multiple_of(16)) && slot.lse.is_multiple_of(4);
+    (!aligned).then(|| "starts at an address that is no multiple of 16 (LSE: 4)".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::steps::Strides;
+
+    fn call() -> AttendCall {
+        AttendCall {
+            pass: Pass::Forward,
+            mask: AttendMask::TopLeft,
+            q_heads: 4,
+            kv_heads: 2,
+            head_dim: 64,
+            strides: Strides { q: 256, kv: 128, o: 256, lse: 4, ..Strides::default() },
+            slots: vec![Slot { q_rows: 3, k_rows: 3, lse: 4, ..Slot::default() }],
+        }
+    }
+
+    fn why(change: impl FnOnce(&mut AttendCall)) -> String {
+        let mut call = call();
+        change(&mut call);
+        valid("test", &call).expect_err("it is not valid").to_string()
+    }
+
+    #[test]
+    fn a_call_that_keeps_its_promises_is_valid() {
+        assert_eq!(valid("test", &call()), Ok(()));
+    }
+
+    #[test]
+    fn what_a_kernel_would_trip_over_is_refused() {
+        assert!(why(|c| c.kv_heads = 0).contains("every KV head"));
+        assert!(why(|c| c.kv_heads = 3).contains("every KV head"));
+        assert!(why(|c| c.strides.o = 248).contains("rows of o are 256 elements wide and 248 apart"));
+        assert!(why(|c| c.strides.kv = 130).contains("no multiple of 8"));
+        assert!(why(|c| c.pass = Pass::Backward).contains("rows of d_o"));
+        assert!(why(|c| c.slots[0].k_rows = 4).contains("slot 0 has 3 rows and 4 keys under a mask for squares"));
+        assert!(why(|c| c.slots[0].q_rows = 0).contains("has 0 rows"));
+        assert!(why(|c| c.slots[0].v = 8).contains("multiple of 16"));
+    }
+
+    #[test]
+    fn slots_of_dq_follow_each_other() {
+        let mut backward = call();
+        backward.pass = Pass::Backward;
+        backward.strides = Strides { d_o: 512, dq: 256, dkv: 128, ..backward.strides };
+        let first = Slot { dq: 32, ..backward.slots[0] };
+        backward.slots = vec![first, Slot { dq: 32 + 3 * 512, q_rows: 7, k_rows: 7, ..first }];
+        assert_eq!(valid("test", &backward), Ok(()));
+        let why = |change: fn(&mut AttendCall)| {
+            let mut call = backward.clone();
+            change(&mut call);
+            valid("test", &call).expect_err("it is not valid").to_string()
+        };
+        assert!(why(|c| c.strides.dq = 512).contains("rows of dq are 256 elements wide and 512 apart"));
+        assert!(why(|c| c.slots[1].dq += 512).contains("dq of slot 1 starts at 2080, not at 1568"));
+        assert!(why(|c| c.slots.swap(0, 1)).contains("dq of slot 1"));
+        assert!(why(|c| c.slots[0].dq = 8).contains("multiple of 16"));
+        assert!(why(|c| c.slots[0].dq = u64::MAX - 15).contains("dq of slot 1"));
+    }
+}
