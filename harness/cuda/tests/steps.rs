@@ -8,13 +8,14 @@ use hard::head_pieces::head_pieces;
 use hard::long_document::{LongDocument, long_document};
 use hard::ping_pong::ping_pong;
 use hard::striped_ring::striped_ring;
+use hard::{Carried, DISPATCH, RETURN, launch, post, span};
 use serde_json::json;
 use skewbench_cuda::CudaError;
 use skewbench_cuda::steps::{
     Action, AttendCall, AttendMask, DeviceProgram, Exchange, RowMove, StepOptions, Work, device_program,
 };
 use skewbench_exec::InstrKind;
-use skewbench_plan::{Pass, Tensor};
+use skewbench_plan::{AttentionShape, CallMode, Dtype, Mask, Move, Pass, Plan, Rows, Shard, Tensor, TensorSet, Tile};
 use support::{device, lowered, named, planned, right, shape};
 
 fn works(program: &DeviceProgram, rank: usize, pass: Pass) -> impl Iterator<Item = (InstrKind, &Work)> {
@@ -163,6 +164,56 @@ fn hard_cases_of_the_plan_format_are_right() {
         for plan in plans {
             right(&plan, 5).unwrap();
         }
+    }
+}
+
+/// A worker that gives away the sums of the same rows twice: rank 1 computes the last rows of a document that rank 0 holds.
+fn twice_returned(shape: AttentionShape) -> Plan {
+    let rows = [Rows::range(0, 4), Rows::range(4, 8)];
+    let shards = vec![Shard { rank: 0, seq: 0, rows: Rows::range(0, 8) }];
+    let mut made = hard::plan("twice-returned", shape, &[&[8]], 2, shards);
+    for pass in PASSES {
+        let backward = pass == Pass::Backward;
+        let table = if backward { &mut made.backward } else { &mut made.forward };
+        let to_worker = |rows: Rows| Move { from: 0, to: 1, seq: 0, rows };
+        let carried = |tensors: TensorSet| Carried::whole(tensors, shape);
+        let own = span(&mut table.tiles, [Tile { seq: 0, q: rows[0], k: rows[0] }]);
+        launch(&mut table.ranks[0], own, Mask::Causal, shape.all_q(), None);
+        let (queries, keys) =
+            (span(&mut table.moves, [to_worker(rows[1])]), span(&mut table.moves, [to_worker(Rows::range(0, 8))]));
+        let of_rows = if backward { TensorSet::Q.union(TensorSet::DO_O_LSE) } else { TensorSet::Q };
+        let parts = vec![carried(of_rows).along(queries), carried(TensorSet::KV).along(keys)];
+        let arrived = post(table, DISPATCH, (CallMode::Copy, Dtype::Bf16), parts, |_| None);
+        for (k, mask) in rows.into_iter().zip([Mask::Full, Mask::Causal]) {
+            let tile = span(&mut table.tiles, [Tile { seq: 0, q: rows[1], k }]);
+            let computed = launch(&mut table.ranks[1], tile, mask, shape.all_q(), arrived[1]);
+            let home = |rows: Rows| Move { from: 1, to: 0, seq: 0, rows };
+            let of_queries = span(&mut table.moves, [home(rows[1])]);
+            let of_keys = span(&mut table.moves, [home(k)]);
+            let mut parts = vec![carried(if backward { TensorSet::DQ } else { TensorSet::O_LSE }).along(of_queries)];
+            if backward {
+                parts.push(carried(TensorSet::DKV).along(of_keys));
+            }
+            let sent =
+                post(table, RETURN, (CallMode::Accumulate, Dtype::F32), parts, |rank| computed.filter(|_| rank == 1));
+            // What is added next must not leave with what came before.
+            let again =
+                table.ranks[1].push(0, skewbench_plan::Work::Linear { tokens: 1 }, sent[1].into_iter().collect());
+            assert_eq!(again.stream, 0);
+        }
+    }
+    made
+}
+
+#[test]
+fn accumulators_are_left_empty_where_they_are_used_again() {
+    let plan = twice_returned(shape(2, 1, 8));
+    right(&plan, 1).unwrap();
+    let program = device(&lowered(&plan), false);
+    for (pass, bits) in [(Pass::Forward, 0xff80_0000), (Pass::Backward, 0)] {
+        let taken = |m: &RowMove| matches!(m.action, Action::Take { bits: left } if left == bits);
+        // LSE, or dQ; not the second time, and no row of dK and dV.
+        assert_eq!(moves(&program, 1, pass).into_iter().filter(taken).count(), 1);
     }
 }
 

@@ -3,7 +3,7 @@
 use skewbench_exec::{Buffer, BufferKind, InstrId, InstrKind, PassProgram, Places, TransferPart, View};
 use skewbench_plan::{CallMode, Dtype, HeadRange, Tensor};
 
-use super::rows::{Rect, Spot, all_single};
+use super::rows::{Intervals, Rect, Spot, all_single, join};
 
 /// Finds results in the buffers of a rank.
 #[derive(Clone, Debug)]
@@ -17,15 +17,6 @@ pub(super) struct Finder<'a> {
 /// Heads of a tensor that a part carries.
 pub(super) fn heads(part: &TransferPart, tensor: Tensor) -> HeadRange {
     if tensor.is_kv() { part.kv_heads } else { part.q_heads }
-}
-
-/// The result that goes with a result: LSE with O, dV with dK; it lies in the buffer after.
-pub(super) fn follower(tensor: Tensor) -> Option<Tensor> {
-    match tensor {
-        Tensor::O => Some(Tensor::Lse),
-        Tensor::DK => Some(Tensor::DV),
-        _ => None,
-    }
 }
 
 impl<'a> Finder<'a> {
@@ -72,13 +63,46 @@ impl<'a> Finder<'a> {
     }
 }
 
-/// What is known of a buffer's contributions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What is known of the contributions to an accumulator.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Contributed {
     /// No row and head gets more than one, and none arrives in f32.
     pub(super) single: bool,
-    /// One past the position of the last instruction that contributes.
-    pub(super) last: u32,
+    gains: Vec<Gain>,
+}
+
+/// What one instruction contributes.
+#[derive(Clone, Debug)]
+struct Gain {
+    /// Position of the instruction.
+    position: u32,
+    heads: HeadRange,
+    rows: Intervals,
+}
+
+impl Contributed {
+    fn add(&mut self, position: u32, heads: HeadRange, rows: (u32, u32)) {
+        match self.gains.last_mut().filter(|gain| (gain.position, gain.heads) == (position, heads)) {
+            Some(gain) => gain.rows.push(rows),
+            None => self.gains.push(Gain { position, heads, rows: vec![rows] }),
+        }
+    }
+
+    fn close(&mut self) {
+        let each = |gain: &Gain| gain.rows.iter().map(|rows| (gain.heads, *rows)).collect::<Vec<_>>();
+        let all: Vec<(HeadRange, (u32, u32))> = self.gains.iter().flat_map(each).collect();
+        self.single = self.single && all_single(&all);
+        self.gains.iter_mut().for_each(|gain| join(&mut gain.rows));
+    }
+
+    /// True when something is added to rows of a spot after the instruction at a position.
+    pub(super) fn later(&self, position: u32, spot: &Spot) -> bool {
+        let end = spot.row + spot.rows.saturating_sub(1) * spot.step + 1;
+        self.gains.iter().filter(|gain| gain.position > position && gain.heads.overlaps(spot.heads)).any(|gain| {
+            let first = gain.rows.partition_point(|rows| rows.1 <= spot.row);
+            gain.rows.get(first).is_some_and(|rows| rows.0 < end)
+        })
+    }
 }
 
 /// Contributions to the accumulators of a rank, by buffer.
@@ -89,14 +113,13 @@ pub(super) fn to_accumulators(
     finder: &Finder<'_>,
 ) -> Vec<Contributed> {
     let buffers = finder.buffers;
-    let mut found = vec![Contributed { single: true, last: 0 }; buffers.len()];
-    let mut spots: Vec<Vec<(HeadRange, (u32, u32))>> = vec![Vec::new(); buffers.len()];
+    let mut found = vec![Contributed { single: true, gains: Vec::new() }; buffers.len()];
     let is_away = |buffer: u32| buffers.get(buffer as usize).is_some_and(|b| b.kind == BufferKind::Accumulator);
     let streams = pass.ranks.get(rank as usize).map(|body| body.streams.as_slice()).unwrap_or_default();
     for (stream, index, instr) in
         (0u32..).zip(streams).flat_map(|(s, list)| (0u32..).zip(list).map(move |(i, instr)| (s, i, instr)))
     {
-        let position = places.schedule().position(rank, InstrId { stream, index }).map_or(u32::MAX, |p| p + 1);
+        let position = places.schedule().position(rank, InstrId { stream, index }).unwrap_or(u32::MAX);
         match instr.kind {
             InstrKind::Launch { tiles, q_heads, kv_heads, .. } => {
                 for tile in pass.tiles.get(tiles.range()).unwrap_or_default() {
@@ -110,9 +133,9 @@ pub(super) fn to_accumulators(
                             continue;
                         }
                         for buffer in view.buffer..=view.buffer + u32::from(tensor == Tensor::DK) {
-                            let Some(known) = found.get_mut(buffer as usize) else { continue };
-                            known.last = known.last.max(position);
-                            spots[buffer as usize].push((heads, (view.row, view.row + rows)));
+                            if let Some(known) = found.get_mut(buffer as usize) {
+                                known.add(position, heads, (view.row, view.row.saturating_add(rows)));
+                            }
                         }
                     }
                 }
@@ -127,31 +150,29 @@ pub(super) fn to_accumulators(
                     .skip(index as usize)
                     .position(|instr| matches!(instr.kind, InstrKind::Merge { call: of, .. } if of == call));
                 let id = InstrId { stream, index: index + merge.unwrap_or(0) as u32 };
-                let position = places.schedule().position(rank, id).map_or(u32::MAX, |p| p + 1);
+                let position = places.schedule().position(rank, id).unwrap_or(u32::MAX);
                 for part in &transfer.parts {
                     for spot in arrivals(pass, part, rank, finder) {
                         let known = &mut found[spot.buffer as usize];
-                        known.last = known.last.max(position);
                         known.single &= transfer.dtype == Dtype::Bf16;
-                        spots[spot.buffer as usize].extend(spot.intervals().map(|rows| (spot.heads, rows)));
+                        spot.intervals().for_each(|rows| known.add(position, spot.heads, rows));
                     }
                 }
             }
             _ => {}
         }
     }
-    for (known, spots) in found.iter_mut().zip(&spots) {
-        known.single = known.single && all_single(spots);
-    }
-    // Followers are decided with their leaders.
+    found.iter_mut().for_each(Contributed::close);
+    // What goes with a result is decided with it.
     for (index, buffer) in buffers.iter().enumerate().filter(|(_, b)| b.kind == BufferKind::Accumulator) {
-        let Some(other) = found.get(index + 1).copied().filter(|_| follower(buffer.tensor).is_some()) else { continue };
-        match buffer.tensor {
-            Tensor::O => found[index + 1] = found[index],
-            _ => {
-                found[index].single &= other.single;
-                found[index + 1].single = found[index].single;
+        let single = found[index].single;
+        match (buffer.tensor, found.get_mut(index + 1)) {
+            (Tensor::O, Some(lse)) => lse.single = single,
+            (Tensor::DK, Some(dv)) => {
+                dv.single &= single;
+                found[index].single = found[index + 1].single;
             }
+            _ => {}
         }
     }
     found

@@ -325,7 +325,7 @@ impl<'a> RankPass<'a> {
                 for tensor in results(part) {
                     let heads = heads(part, tensor);
                     let (rects, total) = rects(&moves, heads);
-                    let mut held = Vec::new();
+                    let mut held: Vec<(Value, bool)> = Vec::new();
                     for rect in rects {
                         let (mut spots, rest) = self.held_away(tensor, rect);
                         if !self.held_home(tensor, rest, &mut spots) {
@@ -339,7 +339,8 @@ impl<'a> RankPass<'a> {
                             if tensor == Tensor::O {
                                 self.keep(call, rect, spot, &mut kept);
                             }
-                            held.extend(self.values(tensor, spot));
+                            let reused = self.is_reused(spot);
+                            held.extend(self.values(tensor, spot).into_iter().map(|value| (value, reused)));
                             self.empty(spot);
                         }
                     }
@@ -351,9 +352,8 @@ impl<'a> RankPass<'a> {
                         sends.push(Self::message(peer, &message));
                     }
                     if tensor == Tensor::O && lse.is_none() {
-                        for value in held.iter().filter(|value| value.block.buffer.is_some_and(|b| self.is_reused(b))) {
-                            self.clear(value, &mut taken);
-                        }
+                        let reused = held.iter().filter(|(_, reused)| *reused);
+                        reused.for_each(|(value, _)| self.clear(value, &mut taken));
                     }
                 }
             }
@@ -368,18 +368,18 @@ impl<'a> RankPass<'a> {
         Ok(sends)
     }
 
-    /// Takes values for a message, or sends them from where they are.
+    /// Takes values for a message, or sends them from where they are; those whose place is used again leave it empty.
     fn take(
         &mut self,
         tensor: Tensor,
         heads: HeadRange,
         total: u32,
         element: Element,
-        held: &[Value],
+        held: &[(Value, bool)],
         out: &mut Vec<RowMove>,
     ) -> Block {
         let block = |value: &Value| if tensor == Tensor::Lse { value.lse } else { Some(value.block) };
-        let blocks: Vec<Block> = held.iter().filter_map(block).collect();
+        let blocks: Vec<Block> = held.iter().filter_map(|(value, _)| block(value)).collect();
         // Nothing but its one contribution ever writes to such an accumulator.
         let lasting = |b: &Block| {
             let owner = b.buffer.and_then(|buffer| self.memory.get(buffer as usize));
@@ -390,10 +390,10 @@ impl<'a> RankPass<'a> {
             return Block::packed(at, total, heads, self.width(tensor), element);
         }
         let staging = self.staging(tensor, heads, total, element);
-        for (from, to) in blocks.iter().filter_map(|from| from.shared(&staging)) {
+        for (value, reused) in held {
+            let Some((from, to)) = block(value).and_then(|from| from.shared(&staging)) else { continue };
             // An output is empty where its LSE is.
-            let reused = tensor != Tensor::O && from.buffer.is_some_and(|buffer| self.is_reused(buffer));
-            match reused {
+            match *reused && tensor != Tensor::O {
                 true => take(out, &from, &to, if tensor == Tensor::Lse { INFINITY } else { 0 }),
                 false => write(out, &from, &to),
             }

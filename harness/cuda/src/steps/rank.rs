@@ -170,11 +170,12 @@ impl<'a> RankPass<'a> {
         self.filled[spot.buffer as usize].remove(spot.heads, rows);
     }
 
-    /// True when something will be added to a buffer after what it holds has left, so that it must be left empty.
-    pub(super) fn is_reused(&self, buffer: u32) -> bool {
-        let is_sum = self.memory.get(buffer as usize).is_some_and(|m| !m.written);
-        let away = self.contributed.get(buffer as usize).filter(|known| known.last > 0);
-        is_sum && away.is_none_or(|known| known.last > self.position + 1)
+    /// True when something will be added to a spot after what it holds has left, so that it must be left empty.
+    pub(super) fn is_reused(&self, spot: &Spot) -> bool {
+        let buffer = spot.buffer as usize;
+        let Some(m) = self.memory.get(buffer).filter(|m| !m.written) else { return false };
+        let away = m.buffer.kind == skewbench_exec::BufferKind::Accumulator;
+        !away || self.contributed.get(buffer).is_none_or(|known| known.later(self.position, spot))
     }
 
     /// What leaves a value empty.
@@ -205,7 +206,7 @@ impl<'a> RankPass<'a> {
                 }
             }
         }
-        if self.is_reused(spot.buffer) {
+        if self.is_reused(spot) {
             held.iter().for_each(|value| self.clear(value, clears));
         }
         self.empty(spot);

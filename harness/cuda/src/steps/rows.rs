@@ -115,9 +115,10 @@ impl Rect {
 }
 
 /// Sorted intervals of rows that do not touch.
-type Intervals = Vec<(u32, u32)>;
+pub(super) type Intervals = Vec<(u32, u32)>;
 
-fn join(rows: &mut Intervals) {
+/// Sorts intervals and joins those that touch.
+pub(super) fn join(rows: &mut Intervals) {
     rows.sort_unstable();
     rows.dedup_by(|next, last| {
         let joins = next.0 <= last.1;

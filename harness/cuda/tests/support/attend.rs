@@ -54,7 +54,7 @@ fn add(to: &mut [f64], factor: f64, from: &[f64]) {
 pub fn attend(arena: &mut Arena, call: &AttendCall) {
     let mut results: Vec<(u64, u64)> = Vec::new();
     let mut work = u64::MAX;
-    assert!(!call.slots.is_empty() && call.kv_heads > 0 && call.q_heads % call.kv_heads == 0);
+    assert!(!call.slots.is_empty() && call.kv_heads > 0 && call.q_heads.is_multiple_of(call.kv_heads));
     for slot in &call.slots {
         assert!(slot.q_rows > 0 && slot.k_rows > 0, "an empty slot");
         let pairs = match call.mask {
@@ -66,7 +66,7 @@ pub fn attend(arena: &mut Arena, call: &AttendCall) {
         work = pairs;
         let grids = Grids::new(call, slot);
         let operands = [slot.q, slot.k, slot.v, slot.o, slot.d_o, slot.dq, slot.dk, slot.dv];
-        assert!(call.head_dim % 8 != 0 || operands.iter().all(|at| at % 16 == 0), "{slot:?} is not aligned");
+        assert!(!call.head_dim.is_multiple_of(8) || operands.iter().all(|at| at % 16 == 0), "{slot:?} is not aligned");
         assert_eq!(slot.lse % 4, 0);
         match call.pass {
             Pass::Forward => {

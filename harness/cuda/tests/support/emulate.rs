@@ -157,11 +157,11 @@ impl<'a> Emulated<'a> {
         let peers: BTreeSet<u32> = exchange.sends.iter().chain(&exchange.receives).map(|m| m.peer).collect();
         for peer in peers {
             let theirs = ranks[peer as usize].streams.iter().flatten().flat_map(|step| &step.work);
-            let theirs = theirs.filter_map(|work| match work {
+            let mut theirs = theirs.filter_map(|work| match work {
                 Work::Exchange(exchange) if exchange.call == call => Some(exchange),
                 _ => None,
             });
-            let theirs = theirs.last().expect("a peer takes no part in the call");
+            let theirs = theirs.next().expect("a peer takes no part in the call");
             for ((from, sender), (to, receiver)) in
                 [((rank, exchange), (peer, theirs)), ((peer, theirs), (rank, exchange))]
             {
