@@ -13,6 +13,8 @@ pub enum Place {
     Rows,
     /// Anywhere that addresses allow, tensors mixed.
     Anywhere,
+    /// These tensors anywhere, the others packed.
+    Some(&'static [usize]),
 }
 
 /// A call in both passes.
@@ -79,6 +81,16 @@ pub fn cases() -> Vec<Case> {
         Case::new("anywhere", BottomRight, (4, 1), 128, &tiles).place(Place::Anywhere, 1),
         Case::new("anywhere 1:1", BottomRight, (4, 4), 128, &tiles).place(Place::Anywhere, 1),
         Case::new("anywhere, spread rows", BottomRight, (8, 2), 128, &tiles).place(Place::Anywhere, 2),
+        Case::new("only q anywhere", BottomRight, (4, 1), 128, &tiles).place(Place::Some(&[Q]), 1),
+        Case::new("only o anywhere", BottomRight, (4, 1), 128, &tiles).place(Place::Some(&[O]), 1),
+        Case::new("only lse anywhere", BottomRight, (4, 1), 128, &tiles).place(Place::Some(&[LSE]), 1),
+        Case::new("only d_o anywhere", BottomRight, (4, 1), 128, &tiles).place(Place::Some(&[D_O]), 1),
+        Case::new("only k, v anywhere", BottomRight, (4, 1), 128, &tiles).place(Place::Some(&[K, V]), 1),
+        Case::new("only dk, dv anywhere", BottomRight, (4, 1), 128, &tiles).place(Place::Some(&[DK, DV]), 1),
+        Case::new("all but q anywhere", BottomRight, (4, 1), 128, &tiles)
+            .place(Place::Some(&[O, LSE, D_O, K, V, DK, DV]), 1),
+        Case::new("keys anywhere", BottomRight, (4, 1), 128, &tiles).place(Place::Some(&[K, V, DK, DV]), 1),
+        Case::new("keys anywhere 1:1", BottomRight, (4, 4), 128, &tiles).place(Place::Some(&[K, V, DK, DV]), 1),
         Case::new("shared keys", BottomRight, (4, 1), 128, &[(100, 900), (100, 800), (100, 700)]).shared(),
         Case::new("shared keys anywhere", BottomRight, (4, 1), 128, &[(100, 900), (100, 800), (100, 700)])
             .shared()
@@ -153,15 +165,15 @@ pub fn arena(case: &Case) -> Arena {
     };
     let mut at = vec![[0u64; 9]; case.slots.len()];
     let mut end = 4096u64;
-    let order = |tensor_major: bool| -> Vec<(usize, usize)> {
-        let n = case.slots.len();
-        if tensor_major {
-            (0..9).flat_map(|t| (0..n).map(move |s| (t, s))).collect()
-        } else {
-            (0..n).flat_map(|s| (0..9).map(move |t| (t, n - 1 - s))).collect()
-        }
+    let anywhere = |t: usize| match case.place {
+        Place::Packed | Place::Rows => false,
+        Place::Anywhere => true,
+        Place::Some(tensors) => tensors.contains(&t),
     };
-    for (t, index) in order(case.place != Place::Anywhere) {
+    let n = case.slots.len();
+    let in_order = (0..9).filter(|t| !anywhere(*t)).flat_map(|t| (0..n).map(move |s| (t, s)));
+    let mixed = (0..n).rev().flat_map(|s| (0..9).map(move |t| (t, s))).filter(|(t, _)| anywhere(*t));
+    for (t, index) in in_order.chain(mixed) {
         let slot = if case.place == Place::Rows { case.slots.len() - 1 - index } else { index };
         let shared = case.shared_keys && (t == K || t == V);
         if t == DQ {
@@ -171,13 +183,13 @@ pub fn arena(case: &Case) -> Arena {
         if shared && slot != 0 {
             continue;
         }
-        if index == 0 || case.place == Place::Anywhere {
+        if index == 0 || anywhere(t) {
             end = end.next_multiple_of(256);
         }
-        match case.place {
-            Place::Packed => {}
-            Place::Rows => end += row_bytes(t) * (1 + index as u64),
-            Place::Anywhere => end += if t == LSE { 4 } else { 16 * (3 + 2 * t as u64) },
+        if anywhere(t) {
+            end += if t == LSE { 4 } else { 16 * (3 + 2 * t as u64) };
+        } else if case.place == Place::Rows {
+            end += row_bytes(t) * (1 + index as u64);
         }
         at[slot][t] = end;
         end += row_bytes(t) * u64::from(rows(t, slot));

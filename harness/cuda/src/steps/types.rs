@@ -208,8 +208,10 @@ pub struct Strides {
 
 /// One attention kernel call over several slots: Q, K, V, O, dO, dQ, dK, dV bf16, LSE f32. All results are written.
 ///
-/// Operands and results of every slot lie anywhere but dQ, whose rows follow each other without gaps, slot after slot in the
-/// order of the call: cuDNN rounds its sums to dQ in one sweep, in the layout of the sums. Kernels refuse other calls.
+/// Operands and results of every slot lie anywhere, with two exceptions in a backward. Rows of dQ follow each other without
+/// gaps, slot after slot in the order of the call: cuDNN rounds its sums to dQ in one sweep, in the layout of the sums. Of
+/// several slots so do the rows of Q, O, LSE and dO: cuDNN adds to those sums by the offsets of other tensors of rows, which
+/// it silently takes to be the same. Kernels refuse other calls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttendCall {
     /// Pass.
@@ -224,7 +226,7 @@ pub struct AttendCall {
     pub head_dim: u32,
     /// Distances between rows.
     pub strides: Strides,
-    /// The slots; every one has rows and keys. Sorted by falling work.
+    /// The slots; every one has rows and keys. In a forward sorted by falling work.
     pub slots: Vec<Slot>,
 }
 
