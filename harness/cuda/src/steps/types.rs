@@ -137,7 +137,7 @@ pub struct RowMove {
     pub heads: u32,
     /// Elements of a row and head.
     pub width: u32,
-    /// Bytes between rows of the source.
+    /// Bytes between rows of the source; 0 where every row is written from one row of a constant.
     pub from_stride: u64,
     /// Bytes between rows of the destination.
     pub to_stride: u64,
