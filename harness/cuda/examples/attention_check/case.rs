@@ -54,6 +54,16 @@ impl Case {
         self
     }
 
+    /// Places that a backward does not have.
+    pub fn forward_only(&self) -> bool {
+        let apart = match self.place {
+            Place::Packed => false,
+            Place::Rows | Place::Anywhere => true,
+            Place::Some(tensors) => tensors.iter().any(|t| *t != K && *t != V),
+        };
+        self.slots.len() > 1 && (apart || self.spread > 1)
+    }
+
     pub fn shared(mut self) -> Self {
         self.shared_keys = true;
         self
@@ -81,16 +91,8 @@ pub fn cases() -> Vec<Case> {
         Case::new("anywhere", BottomRight, (4, 1), 128, &tiles).place(Place::Anywhere, 1),
         Case::new("anywhere 1:1", BottomRight, (4, 4), 128, &tiles).place(Place::Anywhere, 1),
         Case::new("anywhere, spread rows", BottomRight, (8, 2), 128, &tiles).place(Place::Anywhere, 2),
-        Case::new("only q anywhere", BottomRight, (4, 1), 128, &tiles).place(Place::Some(&[Q]), 1),
-        Case::new("only o anywhere", BottomRight, (4, 1), 128, &tiles).place(Place::Some(&[O]), 1),
-        Case::new("only lse anywhere", BottomRight, (4, 1), 128, &tiles).place(Place::Some(&[LSE]), 1),
-        Case::new("only d_o anywhere", BottomRight, (4, 1), 128, &tiles).place(Place::Some(&[D_O]), 1),
-        Case::new("only k, v anywhere", BottomRight, (4, 1), 128, &tiles).place(Place::Some(&[K, V]), 1),
-        Case::new("only dk, dv anywhere", BottomRight, (4, 1), 128, &tiles).place(Place::Some(&[DK, DV]), 1),
-        Case::new("all but q anywhere", BottomRight, (4, 1), 128, &tiles)
-            .place(Place::Some(&[O, LSE, D_O, K, V, DK, DV]), 1),
-        Case::new("keys anywhere", BottomRight, (4, 1), 128, &tiles).place(Place::Some(&[K, V, DK, DV]), 1),
-        Case::new("keys anywhere 1:1", BottomRight, (4, 4), 128, &tiles).place(Place::Some(&[K, V, DK, DV]), 1),
+        Case::new("keys anywhere", BottomRight, (4, 1), 128, &tiles).place(Place::Some(&[K, V]), 1),
+        Case::new("keys anywhere 1:1", BottomRight, (4, 4), 128, &tiles).place(Place::Some(&[K, V]), 1),
         Case::new("shared keys", BottomRight, (4, 1), 128, &[(100, 900), (100, 800), (100, 700)]).shared(),
         Case::new("shared keys anywhere", BottomRight, (4, 1), 128, &[(100, 900), (100, 800), (100, 700)])
             .shared()
@@ -209,7 +211,8 @@ pub fn arena(case: &Case) -> Arena {
         }
     }
     let mut bytes = vec![0xff; end.next_multiple_of(256) as usize + 4096];
-    let mut random = Random(case.slots.len() as u64 * 77 + u64::from(d));
+    // Other numbers in every case: what an earlier one left in scratch must not pass for a result.
+    let mut random = Random(case.name.bytes().fold(u64::from(d), |seed, byte| seed * 131 + u64::from(byte)));
     for (slot, starts) in at.iter().enumerate() {
         for t in [Q, K, V, D_O] {
             if case.shared_keys && slot > 0 && (t == K || t == V) {

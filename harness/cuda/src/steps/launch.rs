@@ -331,8 +331,11 @@ impl LaunchSite<'_> {
                 dq.iter_mut().for_each(|item| item.in_place = false);
             }
             let dq = self.results(dq, q_heads, &[Tensor::DQ], scratch, after);
-            let sums = [Tensor::DK, Tensor::DV];
-            let dkv = self.results(results(of_keys(|t| t.dk)), kv_heads, &sums, scratch, after);
+            let mut dkv = results(of_keys(|t| t.dk));
+            if block && !self.is_one_block(&dkv, kv_heads) {
+                dkv.iter_mut().for_each(|item| item.in_place = false);
+            }
+            let dkv = self.results(dkv, kv_heads, &[Tensor::DK, Tensor::DV], scratch, after);
             (strides.d_o, strides.dq, strides.dkv) = (d_o.heads * dim, dq.heads * dim, dkv.heads * dim);
             for (i, slot) in slots.iter_mut().enumerate() {
                 (slot.d_o, slot.dq) = (d_o.tiles[i].at[0], dq.tiles[i].at[0]);

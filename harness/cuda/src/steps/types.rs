@@ -208,10 +208,11 @@ pub struct Strides {
 
 /// One attention kernel call over several slots: Q, K, V, O, dO, dQ, dK, dV bf16, LSE f32. All results are written.
 ///
-/// Operands and results of every slot lie anywhere, with two exceptions in a backward. Rows of dQ follow each other without
-/// gaps, slot after slot in the order of the call: cuDNN rounds its sums to dQ in one sweep, in the layout of the sums. Of
-/// several slots so do the rows of Q, O, LSE and dO: cuDNN adds to those sums by the offsets of other tensors of rows, which
-/// it silently takes to be the same. Kernels refuse other calls.
+/// Operands and results of a forward, and of a backward of one slot, lie anywhere but dQ, whose rows have no gaps. In a
+/// backward of several slots all rows (Q, O, LSE, dO, dQ) and all gradients of keys (dK, dV) of the slots follow each other
+/// without gaps, slot after slot in the order of the call; K and V still lie anywhere. cuDNN keeps sums in scratch that it
+/// reads and writes by the offsets of different tensors, which it silently takes to be the same: of Q and dQ, of dK and its
+/// sums over query heads. Kernels refuse other calls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttendCall {
     /// Pass.
