@@ -85,6 +85,7 @@ pub fn demo() -> Site {
             Download { label: "summary.json".into(), href: "summary.json".into(), description: "every row of the table above, for programs".into() },
             Download { label: "run/manifest.json".into(), href: "run/manifest.json".into(), description: "inputs, seeds and versions".into() },
         ],
+        pages: Vec::new(),
     }
 }
 
