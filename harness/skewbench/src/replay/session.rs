@@ -7,7 +7,7 @@ use skewbench_cuda::attention::LaunchTimer;
 
 use super::plan::{Budgeted, DrawnWave, Prices, calls};
 use super::{Chosen, EFFORTS, Samples, Shape, draw_order, least_waves};
-use crate::cells::{CellSpec, KernelsCell, Placed, Resources, WavesCell, kernel_shapes};
+use crate::cells::{CellSpec, KernelsCell, Placed, Predicted, Resources, WavesCell, kernel_shapes};
 use crate::experiment::Expanded;
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
@@ -91,8 +91,8 @@ impl PlannedWave {
 
 impl Job<'_> {
     /// Plans the next wave.
-    fn plan(&self, round: usize) -> Result<Option<crate::cells::Predicted>, Failure> {
-        let Some((step, wave)) = self.order.get(round) else { return Ok(None) };
+    fn plan_next(&self) -> Result<Option<Predicted>, Failure> {
+        let Some((step, wave)) = self.order.get(self.waves.len()) else { return Ok(None) };
         self.placed.predict(*step, *wave, &EFFORTS).map(Some)
     }
 
@@ -135,8 +135,8 @@ pub fn prepare(cells: &[&CellSpec], resources: &Resources, timer: &mut dyn Launc
     draw(&mut jobs);
     let budget = f64::from(budget_s);
     let least = jobs.iter().map(Job::least).max().unwrap_or(0);
-    for round in 0..least {
-        plan_round(session, &mut jobs, round, &mut prices, resources)?;
+    for _ in 0..least {
+        plan_round(session, &mut jobs, Job::least, &mut prices, resources)?;
     }
     let cost = |jobs: &[Job<'_>], prices: &Prices, effort: usize| -> Budgeted {
         let waves = jobs.iter().flat_map(|j| &j.waves).flat_map(|w| w.numbers(effort));
@@ -152,12 +152,12 @@ pub fn prepare(cells: &[&CellSpec], resources: &Resources, timer: &mut dyn Launc
             (needed.seconds * 1.1).ceil()
         )));
     };
-    let rounds = jobs.iter().map(|j| j.order.len()).max().unwrap_or(0);
-    for round in least..rounds {
-        plan_round(session, &mut jobs, round, &mut prices, resources)?;
+    // Cells that need fewer waves catch up first.
+    let most = jobs.iter().map(|j| j.order.len()).max().unwrap_or(0);
+    for target in 1..=most {
+        plan_round(session, &mut jobs, |job| target.min(job.order.len()), &mut prices, resources)?;
         if cost(&jobs, &prices, effort).seconds > budget {
-            let over = |job: &mut Job<'_>| job.waves.truncate(round.max(job.least()));
-            jobs.iter_mut().for_each(over);
+            jobs.iter_mut().for_each(|job| job.waves.truncate(job.least().max(target - 1)));
             break;
         }
     }
@@ -188,15 +188,16 @@ fn draw(jobs: &mut [Job<'_>]) {
     }
 }
 
-/// Plans one wave of every cell that has another.
+/// Plans another wave of every cell that has fewer than it is to have.
 fn plan_round<'a>(
     session: &Session,
     jobs: &mut Vec<Job<'a>>,
-    round: usize,
+    target: impl Fn(&Job<'a>) -> usize + Sync,
     prices: &mut Prices,
     resources: &Resources,
 ) -> Result<(), Failure> {
-    let planned: Vec<_> = jobs.par_iter().map(|job| job.plan(round)).collect();
+    let plan = |job: &Job<'a>| if job.waves.len() < target(job) { job.plan_next() } else { Ok(None) };
+    let planned: Vec<_> = jobs.par_iter().map(plan).collect();
     let mut kept = Vec::with_capacity(jobs.len());
     for (mut job, planned) in std::mem::take(jobs).into_iter().zip(planned) {
         let predicted = match planned {
@@ -206,7 +207,7 @@ fn plan_round<'a>(
                 continue;
             }
         };
-        if let (Some(predicted), Some((step, wave))) = (predicted, job.order.get(round).copied()) {
+        if let (Some(predicted), Some((step, wave))) = (predicted, job.order.get(job.waves.len()).copied()) {
             let pricing = resources.pricing(&job.spec.machine)?;
             let mut launches = BTreeMap::new();
             for (rank, shapes) in predicted.launches {
