@@ -9,7 +9,9 @@
 
 mod board;
 mod card;
+mod exact;
 mod inputs;
+mod lane;
 mod nccl;
 mod options;
 mod rank;
