@@ -7,6 +7,7 @@ use cudarc::driver::{CudaEvent, CudaStream, result};
 
 use super::board::NoNews;
 use super::card::{Card, launch};
+use super::peers::SlotEvent;
 use super::rank::{Context, Loaded, Prepared, Ready, THREADS};
 use super::script::{Lane, Op, Script, ScriptOptions};
 use super::wave::Slot;
@@ -48,9 +49,11 @@ impl RankLane<'_> {
         self.events.get(event as usize).ok_or_else(|| CudaError::Program(format!("there is no event {event}")))
     }
 
-    fn slot(&self, slot: u32) -> Result<&CudaEvent, CudaError> {
+    fn slot(&self, slot: u32) -> Result<&SlotEvent, CudaError> {
         let event = self.loaded.shared.events.get(slot as usize).and_then(OnceLock::get);
-        event.ok_or_else(|| CudaError::Program(format!("there is no shared event {slot}")))
+        event
+            .or_else(|| self.loaded.peers.event(slot))
+            .ok_or_else(|| CudaError::Program(format!("there is no shared event {slot}")))
     }
 
     fn work(&mut self, number: u32, stream: &Arc<CudaStream>) -> Result<(), CudaError> {
@@ -84,7 +87,9 @@ impl RankLane<'_> {
         let part = shared.wave.part(self.options.pass, self.rank, call);
         let sends = part.and_then(|part| part.sends.get(number as usize));
         let Some(sends) = sends else { return Ok(()) };
-        let (ours, theirs) = (Context(self.card.context.cu_ctx()), shared.arenas.get(sends.to).and_then(OnceLock::get));
+        let ours = Context(self.card.context.cu_ctx());
+        let theirs = shared.arenas.get(sends.to).and_then(OnceLock::get);
+        let theirs = theirs.or_else(|| self.loaded.peers.arena(sends.to));
         let Some(theirs) = theirs else { return Err(CudaError::Program(format!("rank {} has no arena", sends.to))) };
         for one in sends.copies.iter().filter(|one| one.bytes > 0) {
             let (from, to, bytes) = (self.loaded.arena.at + one.from, theirs.at + one.to, one.bytes as usize);
@@ -125,7 +130,7 @@ impl Lane for RankLane<'_> {
             Op::Record(event) => self.event(event)?.record(&on).map_err(self.card.failed("cuEventRecord")),
             Op::Join(event) => on.wait(self.event(event)?).map_err(self.card.failed("cuStreamWaitEvent")),
             Op::Announce(slot) => self.slot(slot)?.record(&on).map_err(self.card.failed("cuEventRecord")),
-            Op::Await(slot) => on.wait(self.slot(slot)?).map_err(self.card.failed("cuStreamWaitEvent")),
+            Op::Await(slot) => self.slot(slot)?.wait(&on).map_err(self.card.failed("cuStreamWaitEvent")),
             Op::Work(number) => self.work(number, &on),
             Op::Copy(call, number) => self.copy(call, number, &on),
             Op::Group(call) => self.group(call, &on),

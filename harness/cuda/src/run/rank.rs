@@ -13,6 +13,7 @@ use super::card::{Card, Memory, launch};
 use super::lane::RankLane;
 use super::nccl::Communicator;
 use super::options::RankTime;
+use super::peers::{Peers, SlotEvent};
 use super::rows::RowTable;
 use super::script::{END, START, Script, ScriptOptions, all_work, issue, script};
 use super::wave::Wave;
@@ -30,8 +31,10 @@ const SETTLE: Duration = Duration::from_secs(5);
 pub(super) struct Shared {
     pub wave: Wave,
     pub board: Board,
+    /// Whether other processes have part of the ranks.
+    pub joint: bool,
     /// Events of the board, made by their owners.
-    pub events: Vec<OnceLock<CudaEvent>>,
+    pub events: Vec<OnceLock<SlotEvent>>,
     pub arenas: Vec<OnceLock<Arena>>,
     communicators: Mutex<Vec<Arc<Communicator>>>,
 }
@@ -52,14 +55,21 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Shared {
-    pub fn new(wave: Wave) -> Self {
+    /// Nothing is loaded yet. `joint` is the board of all processes, if there are several.
+    pub fn new(wave: Wave, joint: Option<Board>) -> Self {
         Self {
-            board: Board::new(wave.slots.len()),
+            joint: joint.is_some(),
+            board: joint.unwrap_or_else(|| Board::new(Self::board_slots(&wave))),
             events: wave.slots.iter().map(|_| OnceLock::new()).collect(),
             arenas: wave.ranks.iter().map(|_| OnceLock::new()).collect(),
             communicators: Mutex::default(),
             wave,
         }
+    }
+
+    /// Places that the board has for a wave: those of its events, then for every rank the end of an execution.
+    pub fn board_slots(wave: &Wave) -> usize {
+        wave.slots.len() + wave.ranks.len()
     }
 
     /// Aborts all communicators of all ranks.
@@ -83,6 +93,7 @@ pub(super) struct Loaded {
     scripts: HashMap<ScriptOptions, Arc<(Script, Vec<CudaEvent>)>>,
     forward: Prepared,
     backward: Prepared,
+    pub peers: Peers,
     pub streams: Vec<Arc<CudaStream>>,
     pub arena: Memory,
     pub shared: Arc<Shared>,
@@ -125,7 +136,9 @@ impl Rank {
         let card = Arc::clone(&self.card);
         card.context.bind_to_thread().map_err(card.failed("cuCtxSetCurrent"))?;
         let Some(body) = shared.wave.ranks.get(self.index).cloned() else { return Ok(()) };
-        let arena = Memory::new(&card, body.arena_bytes)?;
+        // Other processes get whole pages of the card, so that nothing but the arena may lie on them.
+        let page = if shared.joint { 2 << 20 } else { 1 };
+        let arena = Memory::new(&card, body.arena_bytes.next_multiple_of(page).max(page))?;
         let count = body.forward.streams.len().max(body.backward.streams.len()).max(1);
         let priority = |stream| if stream == 0 { card.priorities.0 } else { card.priorities.1 };
         let streams: Vec<Arc<CudaStream>> = (0..count)
@@ -134,8 +147,7 @@ impl Rank {
             .map_err(card.failed("cuStreamCreateWithPriority"))?;
         for (slot, event) in shared.wave.slots.iter().zip(&shared.events) {
             if slot.owner() == self.index {
-                let made = card.context.new_event(None).map_err(card.failed("cuEventCreate"))?;
-                let _ = event.set(made);
+                let _ = event.set(SlotEvent::new(&card, shared.joint)?);
             }
         }
         if let Some(place) = shared.arenas.get(self.index) {
@@ -144,8 +156,8 @@ impl Rank {
         let forward = self.prepare(&body, Pass::Forward, arena.at, &streams)?;
         let backward = self.prepare(&body, Pass::Backward, arena.at, &streams)?;
         let shared = Arc::clone(shared);
-        let (communicators, scripts) = (HashMap::new(), HashMap::new());
-        self.loaded = Some(Loaded { communicators, scripts, forward, backward, streams, arena, shared });
+        let (communicators, scripts, peers) = (HashMap::new(), HashMap::new(), Peers::default());
+        self.loaded = Some(Loaded { communicators, scripts, forward, backward, peers, streams, arena, shared });
         self.settled()
     }
 
@@ -280,6 +292,9 @@ impl Rank {
         let recorded = issue(script, &mut lane, &shared.board, execution, deadline)?;
         let issue_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.ended(script, events, &recorded, deadline, patience)?;
+        if shared.joint {
+            self.all_ended(execution, deadline, patience)?;
+        }
         let since_start = |event: u32| -> Result<f64, CudaError> {
             let ms = events[START as usize].elapsed_ms(&events[event as usize]);
             ms.map(|ms| f64::from(ms) * 1e6).map_err(card.failed("cuEventElapsedTime"))
@@ -329,13 +344,14 @@ impl Rank {
             }
             if now.duration_since(checked) > Duration::from_millis(200) {
                 checked = now;
+                loaded.shared.board.look();
                 loaded.communicators.values().try_for_each(|communicator| communicator.health())?;
             }
             std::thread::sleep(Duration::from_micros(20));
         }
     }
 
-    fn hung(&self, what: String, patience: Duration) -> CudaError {
+    pub(super) fn hung(&self, what: String, patience: Duration) -> CudaError {
         CudaError::Hung { rank: self.index as u32, what, seconds: patience.as_secs_f64() }
     }
 
