@@ -360,6 +360,12 @@ fn main() -> ExitCode {
     if let Ok(words) = std::env::var(PART) {
         return child(&words);
     }
+    // Needs no card, so that what is wrong here shows on any machine.
+    if let Some((system, error)) = SYSTEMS.iter().find_map(|system| program(system).err().map(|error| (system, error)))
+    {
+        println!("FAIL the program of {system}: {error}");
+        return ExitCode::FAILURE;
+    }
     let found = match cards() {
         Ok(found) => found,
         Err(error) => {
