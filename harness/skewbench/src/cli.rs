@@ -206,6 +206,9 @@ pub struct CalibrateArgs {
     /// Measure launches that are in no table, and compare them with what this profile says
     #[arg(long, value_name = "PROFILE")]
     pub validate: Option<String>,
+    /// Compare the profile of --validate with a run on cards, which needs no card: writes waves.csv and ranks.csv beside --out
+    #[arg(long, value_name = "FOLDER", requires = "validate")]
+    pub run: Option<PathBuf>,
     /// Profile whose prices order the work and whose parts stand for what this machine cannot measure
     #[arg(long, value_name = "PROFILE", default_value = "h200")]
     pub base: String,

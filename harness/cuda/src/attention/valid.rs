@@ -1,7 +1,7 @@
 use skewbench_plan::Pass;
 
 use crate::CudaError;
-use crate::steps::{AttendCall, AttendMask, Slot};
+use crate::steps::{AttendCall, AttendMask, Slot, Strides};
 
 /// Most rows or keys of a slot: kernels count them, and sums of both, in 32 bits.
 const LONGEST: u32 = 1 << 30;
@@ -44,25 +44,43 @@ fn fault(call: &AttendCall) -> Option<String> {
     }
     let of_slots =
         call.slots.iter().enumerate().find_map(|(i, slot)| slot_fault(call, slot).map(|why| format!("slot {i} {why}")));
-    of_slots.or_else(|| if call.pass == Pass::Backward { dq_fault(call, q * d) } else { None })
+    of_slots.or_else(|| if call.pass == Pass::Backward { gap(call, [q * d, kv * d], q) } else { None })
 }
 
-/// Where dQ of the slots does not follow each other without gaps.
-fn dq_fault(call: &AttendCall, width: u64) -> Option<String> {
-    if u64::from(call.strides.dq) != width {
-        return Some(format!("rows of dq are {width} elements wide and {} apart: dQ has no gaps", call.strides.dq));
-    }
-    let mut at = call.slots.first()?.dq;
-    if !at.is_multiple_of(16) {
-        return Some("dq starts at an address that is no multiple of 16".to_owned());
-    }
-    for (i, slot) in call.slots.iter().enumerate() {
-        if slot.dq != at {
-            return Some(format!("dq of slot {i} starts at {}, not at {at}: slots of dQ follow each other", slot.dq));
+/// Where a backward has gaps that it must not have, see [`AttendCall`].
+fn gap(call: &AttendCall, [rows, keys]: [u64; 2], heads: u64) -> Option<String> {
+    type Start = fn(&Slot) -> u64;
+    let Strides { q, o, lse, d_o, dq, dkv, .. } = call.strides;
+    let dq: (&str, u32, u64, u64, Start) = ("dq", dq, rows, 2, |s| s.dq);
+    let of_rows: [(&str, u32, u64, u64, Start); 4] = [
+        ("q", q, rows, 2, |s| s.q),
+        ("o", o, rows, 2, |s| s.o),
+        ("lse", lse, heads, 4, |s| s.lse),
+        ("d_o", d_o, rows, 2, |s| s.d_o),
+    ];
+    let of_keys: [(&str, u32, u64, u64, Start); 2] = [("dk", dkv, keys, 2, |s| s.dk), ("dv", dkv, keys, 2, |s| s.dv)];
+    let several = call.slots.len() > 1;
+    let of_rows = of_rows.into_iter().filter(|_| several).chain([dq]).map(|t| (t, false));
+    let mut all = of_rows.chain(of_keys.into_iter().filter(|_| several).map(|t| (t, true)));
+    all.find_map(|((name, stride, width, element, start), keys)| {
+        if u64::from(stride) != width {
+            return Some(format!("rows of {name} are {width} elements wide and {stride} apart: it has no gaps"));
         }
-        at = at.saturating_add(u64::from(slot.q_rows) * width * 2);
-    }
-    None
+        let mut at = start(call.slots.first()?);
+        if name != "lse" && !at.is_multiple_of(16) {
+            return Some(format!("{name} starts at an address that is no multiple of 16"));
+        }
+        for (i, slot) in call.slots.iter().enumerate() {
+            if start(slot) != at {
+                return Some(format!(
+                    "{name} of slot {i} starts at {}, not at {at}: slots follow each other",
+                    start(slot)
+                ));
+            }
+            at = at.saturating_add(u64::from(if keys { slot.k_rows } else { slot.q_rows }) * width * element);
+        }
+        None
+    })
 }
 
 fn slot_fault(call: &AttendCall, slot: &Slot) -> Option<String> {
@@ -84,7 +102,6 @@ fn slot_fault(call: &AttendCall, slot: &Slot) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::steps::Strides;
 
     fn call() -> AttendCall {
         AttendCall {

@@ -13,13 +13,15 @@ use super::tables::indices;
 use crate::CudaError;
 use crate::steps::Region;
 
-/// Largest relative error of a tensor (root of sums of squares over all sampled rows) of right results in bf16; kernels
-/// alone leave 2e-3 to 3e-3, and what travels or is added in parts is rounded once or twice more.
-pub const SAMPLE_TOLERANCE: f64 = 1e-2;
+/// Largest relative error of a tensor (root of sums of squares over all sampled rows) of right results in bf16. Kernels
+/// alone leave 2e-3 to 3e-3 on random inputs. Half of the rows are those of needles, where dP and its mean, each made of
+/// O rounded to bf16, nearly cancel in dS: right programs leave 7e-3 (one kernel) to 1.6e-2 (a sum of rounded parts) in dQ
+/// there, and a mask that is off by one key, or a tile that is lost, leaves about 1.
+pub const SAMPLE_TOLERANCE: f64 = 3e-2;
 /// The same for LSE, which is f32 everywhere.
 pub const LSE_TOLERANCE: f64 = 1e-4;
 /// Largest relative error of any single row.
-pub const ROW_TOLERANCE: f64 = 6e-2;
+pub const ROW_TOLERANCE: f64 = 1e-1;
 
 /// Which rows are verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -267,14 +267,25 @@ impl LaunchSite<'_> {
         if tiles.is_empty() {
             return;
         }
-        tiles.sort_by_key(|tile| Reverse(tile.pairs));
+        // A forward runs faster with the longest first; a backward of several slots wants their rows as one block, and in
+        // the order of a buffer they often are one already.
+        let block = self.pass == Pass::Backward && tiles.len() > 1;
+        if block {
+            tiles.sort_by_key(|tile| (tile.view.q.buffer, tile.view.q.row));
+        } else {
+            tiles.sort_by_key(|tile| Reverse(tile.pairs));
+        }
         let of_rows = |view: fn(&TileView) -> View| -> Vec<Item> {
             let item = |t: &&Seen<'_>| {
                 let view = view(t.view);
                 let view = View { row: view.row + t.blind, ..view };
                 Item { view, rows: t.q_rows, in_place: true, weight: t.pairs }
             };
-            tiles.iter().map(item).collect()
+            let mut items: Vec<Item> = tiles.iter().map(item).collect();
+            if block && !self.is_one_block(&items, q_heads) {
+                items.iter_mut().for_each(|item| item.in_place = false);
+            }
+            items
         };
         let of_keys = |view: fn(&TileView) -> View| -> Vec<Item> {
             let item = |t: &&Seen<'_>| Item { view: view(t.view), rows: t.k_rows, in_place: true, weight: t.pairs };
@@ -316,13 +327,15 @@ impl LaunchSite<'_> {
         if self.pass == Pass::Backward {
             let d_o = self.operands(of_rows(|t| t.d_o), q_heads, &[Tensor::DO], scratch, before);
             let mut dq = results(of_rows(|t| t.dq));
-            // dQ of the slots is one block without gaps, see [`Slot::dq`].
             if !self.is_one_block(&dq, q_heads) {
                 dq.iter_mut().for_each(|item| item.in_place = false);
             }
             let dq = self.results(dq, q_heads, &[Tensor::DQ], scratch, after);
-            let sums = [Tensor::DK, Tensor::DV];
-            let dkv = self.results(results(of_keys(|t| t.dk)), kv_heads, &sums, scratch, after);
+            let mut dkv = results(of_keys(|t| t.dk));
+            if block && !self.is_one_block(&dkv, kv_heads) {
+                dkv.iter_mut().for_each(|item| item.in_place = false);
+            }
+            let dkv = self.results(dkv, kv_heads, &[Tensor::DK, Tensor::DV], scratch, after);
             (strides.d_o, strides.dq, strides.dkv) = (d_o.heads * dim, dq.heads * dim, dkv.heads * dim);
             for (i, slot) in slots.iter_mut().enumerate() {
                 (slot.d_o, slot.dq) = (d_o.tiles[i].at[0], dq.tiles[i].at[0]);

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use skewbench_exec::{Instr, InstrId, InstrKind, PassProgram, Places};
-use skewbench_plan::{AttentionShape, HeadRange, Pass, Tensor};
+use skewbench_exec::{BufferKind, Instr, InstrId, InstrKind, PassProgram, Places};
+use skewbench_plan::{AttentionShape, Dtype, HeadRange, Pass, Rows, Tensor};
 
 use super::contributions::{Contributed, Finder};
 use super::launch::{Launch, LaunchSite};
@@ -174,7 +174,7 @@ impl<'a> RankPass<'a> {
     pub(super) fn is_reused(&self, spot: &Spot) -> bool {
         let buffer = spot.buffer as usize;
         let Some(m) = self.memory.get(buffer).filter(|m| !m.written) else { return false };
-        let away = m.buffer.kind == skewbench_exec::BufferKind::Accumulator;
+        let away = m.buffer.kind == BufferKind::Accumulator;
         !away || self.contributed.get(buffer).is_none_or(|known| known.later(self.position, spot))
     }
 
@@ -229,7 +229,7 @@ impl<'a> RankPass<'a> {
                         let from = start.max(run.offset);
                         let len = end.min(run.offset + run.rows.len) - from;
                         let ahead = (from - run.offset) * run.rows.stride;
-                        let rows = skewbench_plan::Rows { start: run.rows.start + ahead, len, ..run.rows };
+                        let rows = Rows { start: run.rows.start + ahead, len, ..run.rows };
                         let rect = Rect { seq: run.seq, rows, heads, skip: 0 };
                         let mut homes = Vec::new();
                         self.finder.home(tensor, vec![rect], &mut homes);
@@ -250,15 +250,11 @@ impl<'a> RankPass<'a> {
 
     /// Rounds all sums into the exit buffers of their tensors.
     fn cast(&mut self) -> Result<Vec<Work>, String> {
-        use skewbench_exec::BufferKind::{Exit, Sum};
         let mut moves = Vec::new();
-        let whole = |m: &Memory<'_>| Block {
-            rows: m.rows(),
-            ..Block::packed(m.at(0, m.heads().start), m.rows(), m.heads(), m.width, m.element)
-        };
-        for sum in self.memory.iter().filter(|m| m.buffer.kind == Sum) {
+        let whole = |m: &Memory<'_>| Block::packed(m.at(0, m.heads().start), m.rows(), m.heads(), m.width, m.element);
+        for sum in self.memory.iter().filter(|m| m.buffer.kind == BufferKind::Sum) {
             let is_exit = |m: &&Memory<'_>| {
-                m.buffer.kind == Exit
+                m.buffer.kind == BufferKind::Exit
                     && (m.buffer.tensor, m.heads()) == (sum.buffer.tensor, sum.heads())
                     && m.buffer.runs == sum.buffer.runs
             };
@@ -274,9 +270,9 @@ impl<'a> RankPass<'a> {
     }
 
     /// Element type of a tensor on the wire.
-    pub(super) fn on_wire(tensor: Tensor, dtype: skewbench_plan::Dtype) -> Element {
+    pub(super) fn on_wire(tensor: Tensor, dtype: Dtype) -> Element {
         match (tensor, dtype) {
-            (Tensor::Lse, _) | (_, skewbench_plan::Dtype::F32) => Element::F32,
+            (Tensor::Lse, _) | (_, Dtype::F32) => Element::F32,
             _ => Element::Bf16,
         }
     }

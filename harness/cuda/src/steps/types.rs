@@ -137,7 +137,7 @@ pub struct RowMove {
     pub heads: u32,
     /// Elements of a row and head.
     pub width: u32,
-    /// Bytes between rows of the source.
+    /// Bytes between rows of the source; 0 where every row is written from one row of a constant.
     pub from_stride: u64,
     /// Bytes between rows of the destination.
     pub to_stride: u64,
@@ -208,8 +208,11 @@ pub struct Strides {
 
 /// One attention kernel call over several slots: Q, K, V, O, dO, dQ, dK, dV bf16, LSE f32. All results are written.
 ///
-/// Operands and results of every slot lie anywhere but dQ, whose rows follow each other without gaps, slot after slot in the
-/// order of the call: cuDNN rounds its sums to dQ in one sweep, in the layout of the sums. Kernels refuse other calls.
+/// Operands and results of a forward, and of a backward of one slot, lie anywhere but dQ, whose rows have no gaps. In a
+/// backward of several slots all rows (Q, O, LSE, dO, dQ) and all gradients of keys (dK, dV) of the slots follow each other
+/// without gaps, slot after slot in the order of the call; K and V still lie anywhere. cuDNN keeps sums in scratch that it
+/// reads and writes by the offsets of different tensors, which it silently takes to be the same: of Q and dQ, of dK and its
+/// sums over query heads. Kernels refuse other calls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttendCall {
     /// Pass.
@@ -224,7 +227,7 @@ pub struct AttendCall {
     pub head_dim: u32,
     /// Distances between rows.
     pub strides: Strides,
-    /// The slots; every one has rows and keys. Sorted by falling work.
+    /// The slots; every one has rows and keys. In a forward sorted by falling work.
     pub slots: Vec<Slot>,
 }
 

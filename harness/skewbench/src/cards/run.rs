@@ -1,13 +1,18 @@
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use skewbench_cuda::gemm::CublasLt;
 use skewbench_cuda::run::{CardState, cards};
 use skewbench_cuda::{CardInfo, CudaError};
 
 use super::bench::{Bench as _, OnCards, unavailable};
+use super::layer::time_layer;
 use super::log::Log;
 use super::measure::{Plan, measure};
-use super::study::FoundStudy;
+use super::predict::Planned;
+use super::study::{FoundStudy, STUDY};
+use super::waves::step_of;
 use crate::cells::Resources;
 use crate::cli::CommonRunArgs;
 use crate::failure::{Exit, Failure};
@@ -17,6 +22,8 @@ use crate::shipped::{Card, write_about};
 
 /// Folder of the samples below that of the report.
 const SAMPLES: &str = "run";
+/// File of the token-wise work.
+const LAYER: &str = "layer.csv";
 
 /// Executes studies on the cards of this host, each into a folder of its own below `out`, and renders them.
 ///
@@ -83,14 +90,17 @@ fn one(
         budget.as_secs()
     );
     let folder = out.join(SAMPLES);
+    let machine = resources.machine(plan.profile, &Default::default())?;
+    Planned { seed: plan.seed, profile: resources.pricing(&machine)?.profile().clone() }.write(&folder)?;
     let begun = skewbench_store::today();
     let mut log = Log::new(&folder)?;
     measure(&plan, &mut bench, resources, &mut log)?;
     let states = bench.states();
     drop(bench);
+    layers(&plan, resources, &folder)?;
     let info = CardInfo::read(0).map_err(unavailable)?;
     let (taken, failed) = log.finish()?;
-    std::fs::write(folder.join("study.toml"), &found.text)
+    std::fs::write(folder.join(STUDY), &found.text)
         .map_err(|e| Failure::config(format!("{}: {e}", folder.display())))?;
     write_about(&folder, &study.title, std::slice::from_ref(&study.description), &card(&info, ranks, &states, &begun))?;
     if taken == 0 {
@@ -100,6 +110,26 @@ fn one(
     eprintln!("{taken} samples, {failed} systems or cases without");
     eprintln!("report: {}", page.display());
     Ok(failed)
+}
+
+/// Times the token-wise work of the study's model on the tokens of a rank of its cases, into `layer.csv`.
+fn layers(plan: &Plan<'_>, resources: &mut Resources, folder: &Path) -> Result<(), Failure> {
+    let Some(name) = &plan.study.model else { return Ok(()) };
+    let model = resources.model(name)?;
+    let heads = (model.q_heads, model.kv_heads);
+    let mut tokens = BTreeSet::new();
+    for case in plan.study.cases.iter().filter(|case| case.heads.contains(&heads)) {
+        let step = step_of(case, plan.seed, resources)?;
+        tokens.insert(step.window / case.layout.cp);
+    }
+    let mut timer = CublasLt::open(0).map_err(unavailable)?;
+    let path = folder.join(LAYER);
+    let fail = |e: csv::Error| Failure::config(format!("{}: {e}", path.display()));
+    let mut file = csv::Writer::from_path(&path).map_err(fail)?;
+    for tokens in tokens {
+        time_layer(&model, tokens, &mut timer)?.iter().try_for_each(|row| file.serialize(row)).map_err(fail)?;
+    }
+    file.flush().map_err(|e| fail(e.into()))
 }
 
 /// What was measured on, for the page and for whoever publishes the folder.

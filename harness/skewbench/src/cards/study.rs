@@ -52,6 +52,8 @@ pub struct StudyFile {
     /// Master seed of the packed windows.
     #[serde(default)]
     pub seed: u64,
+    /// Model whose token-wise work is timed beside the attention, on the tokens of a rank of every case with its heads.
+    pub model: Option<String>,
     /// Cases.
     #[serde(rename = "case")]
     pub cases: Vec<CaseFile>,
@@ -153,6 +155,18 @@ pub fn find_study(name: &str) -> Result<FoundStudy, Failure> {
             )))
         }
     }
+}
+
+/// File of the study beside its samples.
+pub(super) const STUDY: &str = "study.toml";
+
+/// The study of a run on cards.
+///
+/// # Errors
+/// As [`find_study`].
+pub(super) fn parse_study(folder: &Path) -> Result<StudyFile, Failure> {
+    let name = folder.join(STUDY).display().to_string();
+    Ok(find_study(&name)?.study)
 }
 
 /// Samples that a user may ask for.

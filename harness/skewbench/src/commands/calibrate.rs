@@ -11,7 +11,7 @@ use crate::calibrate::{
     Instruments, Journal, Machine, Point, build, held_out, measure, points, points_csv, validation_csv,
 };
 use crate::card::Card;
-use crate::cards::factory;
+use crate::cards::{factory, predict};
 use crate::cells::Resources;
 use crate::cli::{CalibrateArgs, Kernel};
 use crate::failure::{Exit, Failure};
@@ -32,6 +32,9 @@ pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     let key = resources.machine(known, &Overrides::default())?;
     let pricing = resources.pricing(&key)?.clone();
     let out = args.out.clone().unwrap_or_else(|| default_out(args, &pricing));
+    if let Some(run) = &args.run {
+        return compare_waves(run, &pricing, &out);
+    }
     let mut card = Card::open(args.card)?;
     let points = if args.validate.is_some() { held_out(&pricing, args.seed)? } else { points(&pricing, args.seed)? };
     if let Some(folder) = out.parent().filter(|f| !f.as_os_str().is_empty()) {
@@ -68,6 +71,22 @@ pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     if left > 0 {
         let what = format!("{left} points did not fit the budget; --resume measures them");
         return Err(Failure::new(Exit::Fewer, what));
+    }
+    Ok(())
+}
+
+/// Writes what the profile predicts for the waves of a run on cards beside what they took.
+fn compare_waves(run: &Path, pricing: &Pricing, out: &Path) -> Result<(), Failure> {
+    let predicted = predict(run, pricing)?;
+    let folder = out.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder).map_err(|e| Failure::config(format!("{}: {e}", folder.display())))?;
+    for (name, rows) in [("waves.csv", &predicted.waves), ("ranks.csv", &predicted.ranks)] {
+        let mut text = csv::Writer::from_writer(Vec::new());
+        rows.iter().try_for_each(|row| text.serialize(row)).map_err(Failure::internal)?;
+        let bytes = text.into_inner().map_err(Failure::internal)?;
+        let path = folder.join(name);
+        write_text(&String::from_utf8(bytes).map_err(Failure::internal)?, &path)?;
+        eprintln!("written: {}", path.display());
     }
     Ok(())
 }

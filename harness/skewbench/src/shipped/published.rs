@@ -11,8 +11,8 @@ const ABOUT: &str = "published.toml";
 const CUDA: &str = "cuda.csv";
 const PEERS: &str = "peers.csv";
 const FAILURES: &str = "failures.csv";
-/// What stands beside the samples for readers: the study, what verification found, what the cards did.
-const BESIDE: [&str; 3] = ["study.toml", "verified.csv", "states.csv"];
+/// What stands beside the samples for readers: the study, what verification found, what the cards did, token-wise work.
+const BESIDE: [&str; 4] = ["study.toml", "verified.csv", "states.csv", "layer.csv"];
 
 /// A published run on cards.
 #[derive(Clone, Debug, PartialEq)]
