@@ -64,6 +64,14 @@ pub enum CudaError {
     /// Another rank has failed first.
     #[error("rank {0} stopped because another rank failed")]
     Elsewhere(u32),
+    /// A rank that runs in another process has failed, or is not there.
+    #[error("rank {rank}, which runs in another process, {why}")]
+    Peer {
+        /// The rank.
+        rank: u32,
+        /// What has become of it.
+        why: String,
+    },
     /// The program or its inputs cannot be run.
     #[error("{0}")]
     Program(String),

@@ -8,7 +8,7 @@ use skewbench_plan::{AttentionShape, Tensor};
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 /// One over the standard deviation of a sum of four uniform 16-bit integers.
 const SCALE: u32 = 0x37dd_b3d7;
-/// Twice the mean of such a sum, halved: it is a whole number.
+/// The mean of such a sum.
 const MEAN: i32 = 131_070;
 /// Weight of a needle's key for its row, in weights of all keys that the row sees with a score of 0.
 const NEEDLE_WEIGHT: f64 = 9.0;

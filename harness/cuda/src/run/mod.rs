@@ -5,14 +5,20 @@
 //! by events of the cards. [`Generated`] inputs are the same bit by bit on cards and on the host, so that sampled rows of
 //! large results can be verified ([`Sampler`]) without copying anything else.
 //!
-//! Ranks are threads of one process.
+//! Ranks are threads of one process ([`Session::open`]), or each has a process of its own ([`Session::join`]), which meet in
+//! a folder ([`Rendezvous`]). Both give the same results.
 
 mod board;
 mod card;
+mod exact;
 mod inputs;
+mod lane;
 mod nccl;
 mod options;
+mod peers;
+mod processes;
 mod rank;
+mod rendezvous;
 mod rows;
 mod sample;
 mod script;
@@ -21,10 +27,13 @@ mod state;
 mod tables;
 mod timers;
 mod wave;
+mod words;
+mod worker;
 
 pub use card::cards;
 pub use inputs::{Generated, rounded, value};
 pub use options::{Execution, Mode, Placement, RankTime, SessionOptions, Transport};
+pub use rendezvous::{Meeting, Rendezvous};
 pub use sample::{
     LSE_TOLERANCE, ROW_TOLERANCE, SAMPLE_TOLERANCE, SampleOptions, SampleReport, SampleWrong, Sampler, TensorSample,
 };

@@ -8,23 +8,21 @@ use cudarc::driver::{CudaEvent, CudaStream, result};
 use skewbench_exec::{InstrId, TraceEvent};
 use skewbench_plan::Pass;
 
-use super::board::{Board, NoNews};
+use super::board::Board;
 use super::card::{Card, Memory, launch};
+use super::lane::RankLane;
 use super::nccl::Communicator;
 use super::options::RankTime;
+use super::peers::{Peers, SlotEvent};
 use super::rows::RowTable;
-use super::script::{END, Lane, Op, START, Script, ScriptOptions, all_work, issue, script};
-use super::wave::{Slot, Wave};
+use super::script::{END, START, Script, ScriptOptions, all_work, issue, script};
+use super::wave::Wave;
 use crate::CudaError;
 use crate::attention::{Attention, CallId};
 use crate::steps::{Exchange, PassSteps, RankDevice, Work};
 
 /// Threads of a block that moves rows; each of its warps does one chunk.
-const THREADS: u32 = 256;
-/// Time that a host needs for an attention call and for anything else, at most: the start is held back so long.
-const ATTEND_HOST: Duration = Duration::from_micros(50);
-const OTHER_HOST: Duration = Duration::from_micros(5);
-const MOST_HOLD: Duration = Duration::from_millis(20);
+pub(super) const THREADS: u32 = 256;
 /// How long what is left on a card may take to end after a failure.
 const SETTLE: Duration = Duration::from_secs(5);
 
@@ -33,35 +31,45 @@ const SETTLE: Duration = Duration::from_secs(5);
 pub(super) struct Shared {
     pub wave: Wave,
     pub board: Board,
+    /// Whether other processes have part of the ranks.
+    pub joint: bool,
     /// Events of the board, made by their owners.
-    events: Vec<OnceLock<CudaEvent>>,
-    arenas: Vec<OnceLock<Arena>>,
+    pub events: Vec<OnceLock<SlotEvent>>,
+    pub arenas: Vec<OnceLock<Arena>>,
     communicators: Mutex<Vec<Arc<Communicator>>>,
 }
 
 /// Where a rank's arena is.
 #[derive(Clone, Copy, Debug)]
-struct Arena {
-    at: CUdeviceptr,
-    context: Context,
+pub(super) struct Arena {
+    pub at: CUdeviceptr,
+    pub context: Context,
 }
 
+/// A card's context.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Context(CUcontext);
+pub(super) struct Context(pub CUcontext);
 // SAFETY: a context may be used by any thread; it lives as long as the session's cards.
 unsafe impl Send for Context {}
 // SAFETY: as above; it is never changed.
 unsafe impl Sync for Context {}
 
 impl Shared {
-    pub fn new(wave: Wave) -> Self {
+    /// Nothing is loaded yet. `joint` is the board of all processes, if there are several.
+    pub fn new(wave: Wave, joint: Option<Board>) -> Self {
         Self {
-            board: Board::new(wave.slots.len()),
+            joint: joint.is_some(),
+            board: joint.unwrap_or_else(|| Board::new(Self::board_slots(&wave))),
             events: wave.slots.iter().map(|_| OnceLock::new()).collect(),
             arenas: wave.ranks.iter().map(|_| OnceLock::new()).collect(),
             communicators: Mutex::default(),
             wave,
         }
+    }
+
+    /// Places that the board has for a wave: those of its events, then for every rank the end of an execution.
+    pub fn board_slots(wave: &Wave) -> usize {
+        wave.slots.len() + wave.ranks.len()
     }
 
     /// Aborts all communicators of all ranks.
@@ -81,23 +89,25 @@ pub(super) struct Rank {
 
 /// A loaded wave. Fields are dropped in this order.
 pub(super) struct Loaded {
-    communicators: HashMap<usize, Arc<Communicator>>,
+    pub communicators: HashMap<usize, Arc<Communicator>>,
     scripts: HashMap<ScriptOptions, Arc<(Script, Vec<CudaEvent>)>>,
     forward: Prepared,
     backward: Prepared,
-    streams: Vec<Arc<CudaStream>>,
-    arena: Memory,
+    pub peers: Peers,
+    pub streams: Vec<Arc<CudaStream>>,
+    pub arena: Memory,
     pub shared: Arc<Shared>,
 }
 
 /// Work of a pass, ready to enqueue, by its number.
 #[derive(Default)]
-struct Prepared {
-    work: Vec<Ready>,
-    exchanges: HashMap<u32, (usize, Exchange)>,
+pub(super) struct Prepared {
+    pub work: Vec<Ready>,
+    pub exchanges: HashMap<u32, (usize, Exchange)>,
 }
 
-enum Ready {
+/// One thing to enqueue.
+pub(super) enum Ready {
     Nothing,
     Fill { offset: u64, words: u64, bits: u32 },
     Rows { moves: Memory, first: Memory, count: u32, chunks: u32 },
@@ -126,7 +136,9 @@ impl Rank {
         let card = Arc::clone(&self.card);
         card.context.bind_to_thread().map_err(card.failed("cuCtxSetCurrent"))?;
         let Some(body) = shared.wave.ranks.get(self.index).cloned() else { return Ok(()) };
-        let arena = Memory::new(&card, body.arena_bytes)?;
+        // Other processes get whole pages of the card, so that nothing but the arena may lie on them.
+        let page = if shared.joint { 2 << 20 } else { 1 };
+        let arena = Memory::new(&card, body.arena_bytes.next_multiple_of(page).max(page))?;
         let count = body.forward.streams.len().max(body.backward.streams.len()).max(1);
         let priority = |stream| if stream == 0 { card.priorities.0 } else { card.priorities.1 };
         let streams: Vec<Arc<CudaStream>> = (0..count)
@@ -135,8 +147,7 @@ impl Rank {
             .map_err(card.failed("cuStreamCreateWithPriority"))?;
         for (slot, event) in shared.wave.slots.iter().zip(&shared.events) {
             if slot.owner() == self.index {
-                let made = card.context.new_event(None).map_err(card.failed("cuEventCreate"))?;
-                let _ = event.set(made);
+                let _ = event.set(SlotEvent::new(&card, shared.joint)?);
             }
         }
         if let Some(place) = shared.arenas.get(self.index) {
@@ -145,8 +156,8 @@ impl Rank {
         let forward = self.prepare(&body, Pass::Forward, arena.at, &streams)?;
         let backward = self.prepare(&body, Pass::Backward, arena.at, &streams)?;
         let shared = Arc::clone(shared);
-        let (communicators, scripts) = (HashMap::new(), HashMap::new());
-        self.loaded = Some(Loaded { communicators, scripts, forward, backward, streams, arena, shared });
+        let (communicators, scripts, peers) = (HashMap::new(), HashMap::new(), Peers::default());
+        self.loaded = Some(Loaded { communicators, scripts, forward, backward, peers, streams, arena, shared });
         self.settled()
     }
 
@@ -281,6 +292,9 @@ impl Rank {
         let recorded = issue(script, &mut lane, &shared.board, execution, deadline)?;
         let issue_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.ended(script, events, &recorded, deadline, patience)?;
+        if shared.joint {
+            self.all_ended(execution, deadline, patience)?;
+        }
         let since_start = |event: u32| -> Result<f64, CudaError> {
             let ms = events[START as usize].elapsed_ms(&events[event as usize]);
             ms.map(|ms| f64::from(ms) * 1e6).map_err(card.failed("cuEventElapsedTime"))
@@ -330,13 +344,14 @@ impl Rank {
             }
             if now.duration_since(checked) > Duration::from_millis(200) {
                 checked = now;
+                loaded.shared.board.look();
                 loaded.communicators.values().try_for_each(|communicator| communicator.health())?;
             }
             std::thread::sleep(Duration::from_micros(20));
         }
     }
 
-    fn hung(&self, what: String, patience: Duration) -> CudaError {
+    pub(super) fn hung(&self, what: String, patience: Duration) -> CudaError {
         CudaError::Hung { rank: self.index as u32, what, seconds: patience.as_secs_f64() }
     }
 
@@ -483,136 +498,4 @@ fn stuck(script: &Script, events: &[CudaEvent], recorded: &[bool]) -> String {
     let names: Vec<String> =
         first.iter().map(|at| format!("instruction {} of stream {}", at.index, at.stream)).collect();
     if names.is_empty() { "the end of stream 0".to_owned() } else { names.join(", ") }
-}
-
-/// Issues on a card.
-struct RankLane<'a> {
-    rank: usize,
-    card: &'a Card,
-    attention: &'a mut dyn Attention,
-    prepared: &'a Prepared,
-    loaded: &'a Loaded,
-    options: ScriptOptions,
-    events: &'a [CudaEvent],
-    patience: Duration,
-    hold: u64,
-}
-
-impl RankLane<'_> {
-    /// How long the start is held back, nanoseconds.
-    fn holds(&self, script: &Script) -> u64 {
-        let cost = |op: &Op| match op {
-            Op::Work(number) if matches!(self.prepared.work.get(*number as usize), Some(Ready::Attend(_))) => {
-                ATTEND_HOST
-            }
-            _ => OTHER_HOST,
-        };
-        let all: Duration = script.streams.iter().flatten().map(cost).sum();
-        u64::try_from(all.min(MOST_HOLD).as_nanos()).unwrap_or(u64::MAX)
-    }
-
-    fn event(&self, event: u32) -> Result<&CudaEvent, CudaError> {
-        self.events.get(event as usize).ok_or_else(|| CudaError::Program(format!("there is no event {event}")))
-    }
-
-    fn slot(&self, slot: u32) -> Result<&CudaEvent, CudaError> {
-        let event = self.loaded.shared.events.get(slot as usize).and_then(OnceLock::get);
-        event.ok_or_else(|| CudaError::Program(format!("there is no shared event {slot}")))
-    }
-
-    fn work(&mut self, number: u32, stream: &Arc<CudaStream>) -> Result<(), CudaError> {
-        let arena = self.loaded.arena.at;
-        match self.prepared.work.get(number as usize) {
-            Some(Ready::Fill { offset, words, bits }) => {
-                // SAFETY: the words lie in the arena, as `prepare` has checked.
-                unsafe { cuMemsetD32Async(arena + offset, *bits, *words as usize, stream.cu_stream()) }
-                    .result()
-                    .map_err(self.card.failed("cuMemsetD32Async"))
-            }
-            Some(Ready::Rows { moves, first, count, chunks }) if *chunks > 0 => {
-                let (mut moves, mut first, mut count, mut chunks) = (moves.at, first.at, *count, *chunks);
-                let mut arguments = [
-                    (&raw mut moves).cast::<c_void>(),
-                    (&raw mut first).cast::<c_void>(),
-                    (&raw mut count).cast::<c_void>(),
-                    (&raw mut chunks).cast::<c_void>(),
-                ];
-                let blocks = chunks.div_ceil(THREADS / 32);
-                // SAFETY: the tables live as long as what is loaded, and all that they name lies in the arena.
-                unsafe { launch(self.card, &self.card.move_rows, blocks, THREADS, stream, &mut arguments) }
-            }
-            Some(Ready::Attend(call)) => self.attention.enqueue(*call, arena, stream),
-            Some(Ready::Rows { .. } | Ready::Nothing) | None => Ok(()),
-        }
-    }
-
-    fn copy(&self, call: u32, number: u32, stream: &CudaStream) -> Result<(), CudaError> {
-        let shared = &self.loaded.shared;
-        let part = shared.wave.part(self.options.pass, self.rank, call);
-        let sends = part.and_then(|part| part.sends.get(number as usize));
-        let Some(sends) = sends else { return Ok(()) };
-        let (ours, theirs) = (Context(self.card.context.cu_ctx()), shared.arenas.get(sends.to).and_then(OnceLock::get));
-        let Some(theirs) = theirs else { return Err(CudaError::Program(format!("rank {} has no arena", sends.to))) };
-        for one in sends.copies.iter().filter(|one| one.bytes > 0) {
-            let (from, to, bytes) = (self.loaded.arena.at + one.from, theirs.at + one.to, one.bytes as usize);
-            if theirs.context == ours {
-                // SAFETY: both ranges lie in arenas, as `Wave::new` has checked, which live as long as the wave.
-                unsafe { result::memcpy_dtod_async(to, from, bytes, stream.cu_stream()) }
-                    .map_err(self.card.failed("cuMemcpyDtoDAsync"))?;
-            } else {
-                // SAFETY: as above.
-                unsafe { result::memcpy_peer_async(theirs.context.0, to, ours.0, from, bytes, stream.cu_stream()) }
-                    .map_err(self.card.failed("cuMemcpyPeerAsync"))?;
-            }
-        }
-        Ok(())
-    }
-
-    fn group(&self, call: u32, stream: &CudaStream) -> Result<(), CudaError> {
-        let Some((on, part)) = self.prepared.exchanges.get(&call) else { return Ok(()) };
-        if part.sends.is_empty() && part.receives.is_empty() {
-            return Ok(());
-        }
-        let communicator = self.loaded.communicators.get(on);
-        let missing = || CudaError::Program(format!("stream {on} has no communicator"));
-        communicator.ok_or_else(missing)?.exchange(part, self.loaded.arena.at, stream)
-    }
-}
-
-impl Lane for RankLane<'_> {
-    fn issue(&mut self, stream: usize, op: Op) -> Result<(), CudaError> {
-        let on = Arc::clone(self.loaded.streams.get(stream).unwrap_or(&self.loaded.streams[0]));
-        match op {
-            Op::Hold => {
-                let mut nanoseconds = self.hold;
-                let mut arguments = [(&raw mut nanoseconds).cast::<c_void>()];
-                // SAFETY: the kernel takes one number.
-                unsafe { launch(self.card, &self.card.hold, 1, 1, &on, &mut arguments) }
-            }
-            Op::Record(event) => self.event(event)?.record(&on).map_err(self.card.failed("cuEventRecord")),
-            Op::Join(event) => on.wait(self.event(event)?).map_err(self.card.failed("cuStreamWaitEvent")),
-            Op::Announce(slot) => self.slot(slot)?.record(&on).map_err(self.card.failed("cuEventRecord")),
-            Op::Await(slot) => on.wait(self.slot(slot)?).map_err(self.card.failed("cuStreamWaitEvent")),
-            Op::Work(number) => self.work(number, &on),
-            Op::Copy(call, number) => self.copy(call, number, &on),
-            Op::Group(call) => self.group(call, &on),
-        }
-    }
-
-    fn no_news(&mut self, why: NoNews, stream: usize, slot: u32) -> CudaError {
-        if why == NoNews::Stopped {
-            return CudaError::Elsewhere(self.rank as u32);
-        }
-        let what = match self.loaded.shared.wave.slots.get(slot as usize) {
-            Some(Slot::Ready(rank)) => format!("rank {rank} to be ready"),
-            Some(Slot::Posted { rank, call }) => format!("rank {rank} to post call {call}"),
-            Some(Slot::Sent { from, call, .. }) => format!("rank {from} to send in call {call}"),
-            None => "an event".to_owned(),
-        };
-        CudaError::Hung {
-            rank: self.rank as u32,
-            what: format!("the wait of stream {stream} for {what}"),
-            seconds: self.patience.as_secs_f64(),
-        }
-    }
 }

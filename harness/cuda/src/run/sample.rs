@@ -6,6 +6,7 @@ use serde::Serialize;
 use skewbench_cpu::Needle;
 use skewbench_plan::Tensor;
 
+use super::exact::{RowReference, Statistics, key_reference, row_reference};
 use super::inputs::{Generated, value};
 use super::session::Session;
 use super::tables::indices;
@@ -21,10 +22,6 @@ pub const SAMPLE_TOLERANCE: f64 = 3e-2;
 pub const LSE_TOLERANCE: f64 = 1e-4;
 /// Largest relative error of any single row.
 pub const ROW_TOLERANCE: f64 = 1e-1;
-/// Keys or rows of one task.
-const CHUNK: u32 = 2048;
-/// Most rows that are read from a card at once.
-const PIECE: u32 = 1 << 15;
 
 /// Which rows are verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,12 +52,13 @@ pub struct Sampler {
     found: BTreeMap<Tensor, Vec<Compared>>,
 }
 
-struct RowSample {
-    seq: u32,
-    row: u32,
-    head: u16,
-    keys: Range<u32>,
-    dq: Vec<f64>,
+/// A row and query head, and the keys that it sees.
+pub(super) struct RowSample {
+    pub seq: u32,
+    pub row: u32,
+    pub head: u16,
+    pub keys: Range<u32>,
+    pub dq: Vec<f64>,
 }
 
 struct KeySample {
@@ -285,7 +283,7 @@ struct Draw {
 impl Draw {
     fn below(&mut self, bound: u64) -> u64 {
         self.next += 1;
-        // 64 bits out of four elements' worth of noise would be overkill: positions need 31.
+        // Four elements have enough noise for any position.
         let bits = |element| u64::from(value(self.seed, Tensor::Lse, 0, self.next, 0, element).to_bits() >> 16);
         let all = bits(0) ^ bits(1) << 11 ^ bits(2) << 23 ^ bits(3) << 37;
         all.wrapping_mul(0x9e37_79b9_7f4a_7c15) % bound.max(1)
@@ -332,228 +330,13 @@ fn held(
     }
 }
 
-struct RowReference {
-    o: Vec<f64>,
-    lse: f64,
-    dq: Vec<f64>,
-}
-
-/// Sums over some keys, in weights of the largest score among them.
-struct Partial {
-    most: f64,
-    sum: f64,
-    /// Of weights times dO V.
-    change: f64,
-    o: Vec<f64>,
-    /// Of weights times dO V times K, and of weights times K.
-    changed: Vec<f64>,
-    keys: Vec<f64>,
-}
-
-impl Partial {
-    fn empty(width: usize) -> Self {
-        let zeros = || vec![0.0; width];
-        Self { most: f64::NEG_INFINITY, sum: 0.0, change: 0.0, o: zeros(), changed: zeros(), keys: zeros() }
-    }
-
-    fn scaled(mut self, most: f64) -> Self {
-        let factor = if self.sum == 0.0 { 0.0 } else { (self.most - most).exp() };
-        let Self { sum, change, o, changed, keys, .. } = &mut self;
-        [sum, change]
-            .into_iter()
-            .chain(o.iter_mut())
-            .chain(changed.iter_mut())
-            .chain(keys.iter_mut())
-            .for_each(|x| *x *= factor);
-        Self { most, ..self }
-    }
-
-    fn with(self, other: Self) -> Self {
-        let most = self.most.max(other.most);
-        let (mut all, other) = (self.scaled(most), other.scaled(most));
-        all.sum += other.sum;
-        all.change += other.change;
-        add(&mut all.o, &other.o);
-        add(&mut all.changed, &other.changed);
-        add(&mut all.keys, &other.keys);
-        all
-    }
-}
-
-fn add(to: &mut [f64], from: &[f64]) {
-    to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
-}
-
-fn dot(a: &[f32], b: &[f32]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
-}
-
-fn add_scaled(to: &mut [f64], factor: f64, from: &[f32]) {
-    to.iter_mut().zip(from).for_each(|(to, from)| *to += factor * f64::from(*from));
-}
-
-fn chunks(range: Range<u32>) -> impl IndexedParallelIterator<Item = Range<u32>> {
-    let count = range.len().div_ceil(CHUNK as usize);
-    (0..count as u32).into_par_iter().map(move |i| {
-        let start = range.start + i * CHUNK;
-        start..(start + CHUNK).min(range.end)
-    })
-}
-
-/// O, LSE and dQ of a row in one pass over its keys.
-fn row_reference(inputs: &Generated, sample: &RowSample) -> RowReference {
-    let shape = inputs.shape();
-    let width = usize::from(shape.head_dim);
-    let kv_head = sample.head / shape.q_heads.checked_div(shape.kv_heads).unwrap_or(1).max(1);
-    let root = (width as f64).sqrt();
-    let (mut q, mut d_o) = (vec![0.0; width], vec![0.0; width]);
-    inputs.row(Tensor::Q, sample.seq, sample.row, sample.head, &mut q);
-    inputs.row(Tensor::DO, sample.seq, sample.row, sample.head, &mut d_o);
-    let of_chunk = |range: Range<u32>| {
-        let (mut k, mut v) = (vec![0.0; width], vec![0.0; width]);
-        let mut all = Partial::empty(width);
-        for key in range {
-            inputs.row(Tensor::K, sample.seq, key, kv_head, &mut k);
-            inputs.row(Tensor::V, sample.seq, key, kv_head, &mut v);
-            let score = dot(&q, &k) / root;
-            if score > all.most {
-                all = all.scaled(score);
-            }
-            let weight = (score - all.most).exp();
-            let change = dot(&d_o, &v);
-            all.sum += weight;
-            all.change += weight * change;
-            add_scaled(&mut all.o, weight, &v);
-            add_scaled(&mut all.changed, weight * change, &k);
-            add_scaled(&mut all.keys, weight, &k);
-        }
-        all
-    };
-    let all = chunks(sample.keys.clone()).map(of_chunk).reduce(|| Partial::empty(width), Partial::with);
-    let change = all.change / all.sum;
-    RowReference {
-        o: all.o.iter().map(|x| x / all.sum).collect(),
-        lse: all.most + all.sum.ln(),
-        dq: all.changed.iter().zip(&all.keys).map(|(a, b)| (a - change * b) / all.sum / root).collect(),
-    }
-}
-
-/// The card's own LSE, and dO times its own O, of all rows of a document that see a key, for the query heads of a KV head.
-struct Statistics {
-    seq: u32,
-    rows: Range<u32>,
-    head: u16,
-    group: u16,
-    lse: Vec<f32>,
-    change: Vec<f64>,
-}
-
-impl Statistics {
-    fn read(
-        session: &mut Session,
-        regions: &[(usize, Vec<Region>)],
-        inputs: &Generated,
-        seq: u32,
-        rows: Range<u32>,
-        head: u16,
-    ) -> Result<Self, CudaError> {
-        let shape = inputs.shape();
-        let group = shape.q_heads.checked_div(shape.kv_heads).unwrap_or(1).max(1);
-        let size = rows.len() * usize::from(group);
-        let mut read = Self { seq, rows, head, group, lse: vec![f32::NAN; size], change: vec![f64::NAN; size] };
-        for (rank, region) in regions.iter().flat_map(|(rank, all)| all.iter().map(move |region| (*rank, region))) {
-            if matches!(region.tensor, Tensor::O | Tensor::Lse) {
-                read.region(session, inputs, rank, region)?;
-            }
-        }
-        Ok(read)
-    }
-
-    fn region(
-        &mut self,
-        session: &mut Session,
-        inputs: &Generated,
-        rank: usize,
-        region: &Region,
-    ) -> Result<(), CudaError> {
-        let first = (self.head * self.group).max(region.heads.start);
-        let last = ((self.head + 1) * self.group).min(region.heads.end);
-        if first >= last {
-            return Ok(());
-        }
-        let (heads, width) = (u32::from(last - first), region.width as usize);
-        for run in region.runs.iter().filter(|run| run.seq == self.seq && run.rows.len > 0) {
-            let stride = run.rows.stride.max(1);
-            let index = |row: u32| row.saturating_sub(run.rows.start).div_ceil(stride).min(run.rows.len);
-            let (mut next, end) = (index(self.rows.start), index(self.rows.end));
-            while next < end {
-                let count = PIECE.min(end - next);
-                let at = (run.offset + next, count);
-                let values = session.read_rows(rank, region, at, (u32::from(first - region.heads.start), heads))?;
-                let start = run.rows.start + next * stride;
-                let place = |row: u32, head: u16| {
-                    (row - self.rows.start) as usize * usize::from(self.group)
-                        + usize::from(head - self.head * self.group)
-                };
-                let one = |i: usize| (start + (i as u32 / heads) * stride, first + (i as u32 % heads) as u16);
-                if region.tensor == Tensor::Lse {
-                    values.iter().enumerate().for_each(|(i, lse)| {
-                        let (row, head) = one(i);
-                        self.lse[place(row, head)] = *lse;
-                    });
-                } else {
-                    let change = |(i, o): (usize, &[f32])| {
-                        let (row, head) = one(i);
-                        let mut d_o = vec![0.0; o.len()];
-                        inputs.row(Tensor::DO, self.seq, row, head, &mut d_o);
-                        (place(row, head), dot(&d_o, o))
-                    };
-                    let all: Vec<_> = values.par_chunks_exact(width.max(1)).enumerate().map(change).collect();
-                    all.into_iter().for_each(|(at, change)| self.change[at] = change);
-                }
-                next += count;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// dK and dV of a key.
-fn key_reference(inputs: &Generated, read: &Statistics, key: u32) -> [Vec<f64>; 2] {
-    let width = usize::from(inputs.shape().head_dim);
-    let root = (width as f64).sqrt();
-    let (mut k, mut v) = (vec![0.0; width], vec![0.0; width]);
-    inputs.row(Tensor::K, read.seq, key, read.head, &mut k);
-    inputs.row(Tensor::V, read.seq, key, read.head, &mut v);
-    let of_chunk = |range: Range<u32>| {
-        let (mut q, mut d_o) = (vec![0.0; width], vec![0.0; width]);
-        let (mut dk, mut dv) = (vec![0.0; width], vec![0.0; width]);
-        for (row, head) in range.flat_map(|row| (0..read.group).map(move |head| (row, head))) {
-            let at = (row - read.rows.start) as usize * usize::from(read.group) + usize::from(head);
-            inputs.row(Tensor::Q, read.seq, row, read.head * read.group + head, &mut q);
-            inputs.row(Tensor::DO, read.seq, row, read.head * read.group + head, &mut d_o);
-            let weight = (dot(&q, &k) / root - f64::from(read.lse[at])).exp();
-            add_scaled(&mut dv, weight, &d_o);
-            add_scaled(&mut dk, weight * (dot(&d_o, &v) - read.change[at]) / root, &q);
-        }
-        [dk, dv]
-    };
-    let sum = |[mut a, mut b]: [Vec<f64>; 2], [c, d]: [Vec<f64>; 2]| {
-        add(&mut a, &c);
-        add(&mut b, &d);
-        [a, b]
-    };
-    chunks(key..read.rows.end).map(of_chunk).reduce(|| [vec![0.0; width], vec![0.0; width]], sum)
-}
-
 #[cfg(test)]
 mod tests {
     use skewbench_cpu::{Inputs, Needle, reference};
     use skewbench_plan::{AttentionShape, Tensor};
 
-    use super::{
-        Compared, RowSample, SampleOptions, Sampler, Statistics, document, key_reference, row_reference, summary,
-    };
+    use super::{Compared, RowSample, SampleOptions, Sampler, document, summary};
+    use crate::run::exact::{Statistics, dot, key_reference, row_reference};
     use crate::run::inputs::Generated;
 
     const SHAPE: AttentionShape = AttentionShape { q_heads: 4, kv_heads: 2, head_dim: 16 };
@@ -604,7 +387,7 @@ mod tests {
                 let head = head * 2 + of;
                 let (mut d_o, o) = (vec![0.0; 16], dense.o.at(seq, row, head).expect("O"));
                 made.row(Tensor::DO, seq, row, head, &mut d_o);
-                (dense.lse.at(seq, row, head).expect("LSE")[0], super::dot(&d_o, o))
+                (dense.lse.at(seq, row, head).expect("LSE")[0], dot(&d_o, o))
             };
             let all: Vec<_> = rows.clone().flat_map(|row| [of(row, 0), of(row, 1)]).collect();
             let (lse, change) = all.into_iter().unzip();

@@ -1,7 +1,8 @@
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cudarc::driver::CudaContext;
@@ -10,13 +11,14 @@ use skewbench_plan::Pass;
 
 use super::card::{Card, cards};
 use super::inputs::Generated;
-use super::nccl;
 use super::options::{Execution, Placement, RankTime, SessionOptions, Transport};
 use super::rank::{Rank, Shared};
+use super::rendezvous::Rendezvous;
 use super::script::ScriptOptions;
 use super::state::{CardState, Monitor};
 use super::tables::{self, MadeRun, NAN_WORD};
 use super::wave::Wave;
+use super::worker::{Job, Worker, worker};
 use crate::CudaError;
 use crate::attention::Attention;
 use crate::steps::{DeviceProgram, Region};
@@ -25,29 +27,35 @@ use crate::steps::{DeviceProgram, Region};
 pub type AttentionFactory = Arc<dyn Fn(&Arc<CudaContext>) -> Result<Box<dyn Attention>, CudaError> + Send + Sync>;
 
 /// Time for what is not timed: allocating, building kernels, joining communicators.
-const LOADING: Duration = Duration::from_secs(600);
+pub(super) const LOADING: Duration = Duration::from_secs(600);
 /// Beyond its patience a rank has so long to say that it has failed.
-const GRACE: Duration = Duration::from_secs(10);
-
-type Job = Box<dyn FnOnce(&mut Rank) + Send>;
+pub(super) const GRACE: Duration = Duration::from_secs(10);
 
 /// Ranks on cards, each with a thread of its own. A wave of programs is loaded, then executed any number of times.
 ///
-/// After an error of an execution the wave has to be loaded again; after one from which a card did not recover, the
-/// session refuses everything: another process has to be started.
+/// [`Session::open`] has all ranks in this process, [`Session::join`] one of them; the results are the same. In the second
+/// case all processes call the same methods with the same arguments in the same order, and each sees the memory and the
+/// times of its own rank alone.
+///
+/// After an error of an execution the wave has to be loaded again; after one from which a card did not recover, and after
+/// any when there are several processes, the session refuses everything: other processes have to be started.
 pub struct Session {
-    options: SessionOptions,
+    pub(super) options: SessionOptions,
     cards: Vec<Arc<Card>>,
-    ranks: Vec<Worker>,
+    /// Ranks of this process.
+    pub(super) ranks: BTreeMap<usize, Worker>,
+    /// Number of all ranks.
+    size: usize,
     monitor: Monitor,
     shared: Option<Arc<Shared>>,
     execution: u64,
+    /// How many waves have been loaded.
+    pub(super) loads: u64,
+    /// A card did not recover.
     broken: bool,
-}
-
-struct Worker {
-    jobs: Option<Sender<Job>>,
-    thread: Option<JoinHandle<()>>,
+    /// Other processes rely on this one no longer.
+    pub(super) refused: bool,
+    pub(super) others: Option<Arc<Rendezvous>>,
 }
 
 impl Session {
@@ -56,10 +64,23 @@ impl Session {
     /// # Errors
     /// [`CudaError::Cards`] when there are too few; a library is absent; the kernels do not start.
     pub fn open(ranks: usize, options: SessionOptions, attention: AttentionFactory) -> Result<Self, CudaError> {
+        Self::start(0..ranks, ranks, options, &attention, None)
+    }
+
+    /// Starts these ranks of so many.
+    pub(super) fn start(
+        local: Range<usize>,
+        size: usize,
+        options: SessionOptions,
+        attention: &AttentionFactory,
+        others: Option<Arc<Rendezvous>>,
+    ) -> Result<Self, CudaError> {
         let found = cards()?;
         let used = match options.placement {
-            Placement::OneEach => ranks,
-            Placement::Shared(most) => most.min(ranks).max(1),
+            // A process that is shown one card alone has its rank there.
+            Placement::OneEach if found == 1 && local.len() == 1 => 1,
+            Placement::OneEach => size,
+            Placement::Shared(most) => most.min(size).max(1),
         };
         if used > found {
             return Err(CudaError::Cards { needed: used, found });
@@ -68,22 +89,40 @@ impl Session {
         if matches!(options.placement, Placement::Shared(_)) {
             options.transport = Transport::CopyEngines;
         }
-        let cards = (0..used).map(|card| Card::open(card).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
+        let mut opened = BTreeMap::new();
+        for card in local.clone().map(|rank| rank % used.max(1)) {
+            if let std::collections::btree_map::Entry::Vacant(place) = opened.entry(card) {
+                place.insert(Arc::new(Card::open(card)?));
+            }
+        }
+        let cards: Vec<Arc<Card>> = opened.values().cloned().collect();
         for (a, b) in
             cards.iter().flat_map(|a| cards.iter().map(move |b| (a, b))).filter(|(a, b)| a.ordinal != b.ordinal)
         {
             a.reach(b)?;
         }
         let monitor = Monitor::new(cards.iter().map(|card| card.context.as_ref()));
-        let mut session =
-            Self { options, cards, ranks: Vec::new(), monitor, shared: None, execution: 0, broken: false };
+        let mut session = Self {
+            options,
+            cards,
+            ranks: BTreeMap::new(),
+            size,
+            monitor,
+            shared: None,
+            execution: 0,
+            loads: 0,
+            broken: false,
+            refused: false,
+            others,
+        };
         let (ready, started) = channel();
-        for index in 0..ranks {
-            let card = Arc::clone(&session.cards[index % used.max(1)]);
-            session.ranks.push(worker(index, card, Arc::clone(&attention), ready.clone())?);
+        for index in local.clone() {
+            if let Some(card) = opened.get(&(index % used.max(1))).cloned() {
+                session.ranks.insert(index, worker(index, card, Arc::clone(attention), ready.clone())?);
+            }
         }
         drop(ready);
-        for _ in 0..ranks {
+        for _ in local {
             let late = |_| CudaError::Program("the thread of a rank did not start".to_owned());
             started.recv_timeout(LOADING).map_err(late)??;
         }
@@ -107,11 +146,17 @@ impl Session {
     /// There are more ranks than the session has; the programs do not fit together; a card has too little memory; no
     /// kernel supports a call.
     pub fn load(&mut self, programs: &[DeviceProgram]) -> Result<(), CudaError> {
+        let loaded = self.load_wave(programs);
+        self.told(loaded)
+    }
+
+    fn load_wave(&mut self, programs: &[DeviceProgram]) -> Result<(), CudaError> {
         self.shared = None;
+        self.loads += 1;
         let wave = Wave::new(programs)?;
         let nccl = self.options.transport == Transport::Nccl;
-        if wave.ranks.len() > self.ranks.len() {
-            return Err(CudaError::Cards { needed: wave.ranks.len(), found: self.ranks.len() });
+        if wave.ranks.len() > self.size {
+            return Err(CudaError::Cards { needed: wave.ranks.len(), found: self.size });
         }
         if nccl {
             wave.one_order()?;
@@ -120,23 +165,24 @@ impl Session {
         let mut names = vec![Vec::new(); wave.ranks.len()];
         for domain in wave.domains.iter().filter(|domain| nccl && domain.len() > 1) {
             for stream in wave.exchanging(domain) {
-                let name = nccl::name()?;
+                let name = self.nccl_name(domain.start, stream)?;
                 domain.clone().for_each(|rank| names[rank].push((stream, name)));
             }
         }
-        let shared = Arc::new(Shared::new(wave));
-        let all = self.ranks.len();
-        self.each(all, None, LOADING, |rank| {
-            rank.unload();
-            Ok(())
-        })?;
+        self.unload()?;
+        let board = self.joint_board(&wave)?;
+        let shared = Arc::new(Shared::new(wave, board));
         let (ranks, max_ctas) = (shared.wave.ranks.len(), self.options.nccl_max_ctas);
         let loading = Arc::clone(&shared);
-        let loaded = self.each(ranks, Some(&shared), LOADING, move |rank| rank.load(&loading)).and_then(|_| {
-            self.each(ranks, Some(&shared), self.options.patience.max(Duration::from_secs(120)), move |rank| {
+        let mut loaded = self.each(ranks, Some(&shared), LOADING, move |rank| rank.load(&loading)).map(drop);
+        loaded = loaded.and_then(|()| self.meet(&shared));
+        loaded = loaded.and_then(|()| {
+            let joining = self.options.patience.max(Duration::from_secs(120));
+            let joined = self.each(ranks, Some(&shared), joining, move |rank| {
                 let joins = names.get(rank.index).map(Vec::as_slice).unwrap_or_default();
                 joins.iter().try_for_each(|&(stream, name)| rank.join(stream, name, max_ctas))
-            })
+            });
+            joined.and_then(|_| self.meet_all("the end of loading", LOADING))
         });
         if let Err(error) = loaded {
             self.recover(&shared);
@@ -164,7 +210,7 @@ impl Session {
             self.recover(&shared);
             self.shared = None;
         }
-        times
+        self.told(times)
     }
 
     /// Fills all memory of the wave with a NaN, so that what is not written is noticed. Inputs are lost too.
@@ -201,7 +247,7 @@ impl Session {
     pub fn upload(&mut self, inputs: &[Inputs]) -> Result<(), CudaError> {
         let shared = self.for_domains(inputs.len())?;
         for (domain, inputs) in shared.wave.domains.iter().zip(inputs) {
-            for rank in domain.clone() {
+            for rank in domain.clone().filter(|rank| self.ranks.contains_key(rank)).collect::<Vec<_>>() {
                 for region in shared.wave.ranks.get(rank).map(|body| body.inputs.as_slice()).unwrap_or_default() {
                     self.write(rank, region.offset, tables::encode(region, inputs)?)?;
                 }
@@ -218,7 +264,7 @@ impl Session {
     pub fn outputs(&mut self, pass: Pass, results: &mut [Outputs]) -> Result<(), CudaError> {
         let shared = self.for_domains(results.len())?;
         for (domain, results) in shared.wave.domains.iter().zip(results) {
-            for rank in domain.clone() {
+            for rank in domain.clone().filter(|rank| self.ranks.contains_key(rank)).collect::<Vec<_>>() {
                 let regions = shared.wave.ranks.get(rank).map(|body| body.outputs.as_slice()).unwrap_or_default();
                 for region in regions.iter().filter(|region| tables::pass(region.tensor) == pass) {
                     let bytes = self.read(rank, region.offset, tables::bytes(region))?;
@@ -296,12 +342,12 @@ impl Session {
         self.loaded()?;
         let (answer, answers) = channel();
         self.send(rank, answer, job)?;
-        let mut results = self.collect(1, None, LOADING, &answers)?;
+        let mut results = self.collect(&[rank], None, LOADING, &answers)?;
         results.pop().ok_or_else(|| CudaError::Program(format!("rank {rank} did not answer")))
     }
 
-    /// Runs a job on the first `count` ranks.
-    fn each<T: Send + 'static>(
+    /// Runs a job on those of the first `count` ranks that are in this process.
+    pub(super) fn each<T: Send + 'static>(
         &mut self,
         count: usize,
         shared: Option<&Arc<Shared>>,
@@ -310,12 +356,13 @@ impl Session {
     ) -> Result<Vec<T>, CudaError> {
         let job = Arc::new(job);
         let (answer, answers) = channel();
-        for rank in 0..count {
+        let ranks: Vec<usize> = self.ranks.range(..count).map(|(rank, _)| *rank).collect();
+        for rank in ranks.iter().copied() {
             let job = Arc::clone(&job);
             self.send(rank, answer.clone(), move |rank| job(rank))?;
         }
         drop(answer);
-        self.collect(count, shared, patience, &answers)
+        self.collect(&ranks, shared, patience, &answers)
     }
 
     fn send<T: Send + 'static>(
@@ -324,10 +371,9 @@ impl Session {
         answer: Sender<(usize, Result<T, CudaError>)>,
         job: impl FnOnce(&mut Rank) -> Result<T, CudaError> + Send + 'static,
     ) -> Result<(), CudaError> {
-        if self.broken {
-            return Err(CudaError::Program(
-                "a card did not recover from an earlier failure; start another process".to_owned(),
-            ));
+        if self.broken || self.refused {
+            let why = if self.broken { "a card did not recover from" } else { "the processes have parted after" };
+            return Err(CudaError::Program(format!("{why} an earlier failure; start another process")));
         }
         let work: Job = Box::new(move |rank: &mut Rank| {
             let index = rank.index;
@@ -335,8 +381,9 @@ impl Session {
             let result = catch_unwind(AssertUnwindSafe(|| job(rank))).unwrap_or_else(abnormal);
             let _ = answer.send((index, result));
         });
-        let gone = || CudaError::Program(format!("there is no rank {rank}"));
-        let jobs = self.ranks.get(rank).and_then(|worker| worker.jobs.as_ref()).ok_or_else(gone)?;
+        let place = if rank < self.size && self.others.is_some() { " in this process" } else { "" };
+        let gone = || CudaError::Program(format!("there is no rank {rank}{place}"));
+        let jobs = self.ranks.get(&rank).and_then(|worker| worker.jobs.as_ref()).ok_or_else(gone)?;
         jobs.send(work).map_err(|_| gone())
     }
 
@@ -344,7 +391,7 @@ impl Session {
     /// up with its communicators.
     fn collect<T>(
         &mut self,
-        count: usize,
+        ranks: &[usize],
         shared: Option<&Arc<Shared>>,
         patience: Duration,
         answers: &Receiver<(usize, Result<T, CudaError>)>,
@@ -354,7 +401,7 @@ impl Session {
         let mut failure: Option<CudaError> = None;
         let mut heard = 0;
         let mut aborted = false;
-        while heard < count {
+        while heard < ranks.len() {
             match answers.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok((rank, Ok(result))) => {
                     heard += 1;
@@ -364,6 +411,7 @@ impl Session {
                     heard += 1;
                     let first = failure.as_ref().is_none_or(|before| matches!(before, CudaError::Elsewhere(_)));
                     if first && !matches!(error, CudaError::Elsewhere(_)) || failure.is_none() {
+                        self.tell(&error);
                         failure = Some(error);
                     }
                     if let Some(shared) = shared {
@@ -374,7 +422,8 @@ impl Session {
                 Err(RecvTimeoutError::Timeout) if !aborted => {
                     aborted = true;
                     deadline = Instant::now() + GRACE;
-                    failure.get_or_insert_with(|| silent(&results, patience));
+                    let error = failure.get_or_insert_with(|| silent(ranks, &results, patience)).clone();
+                    self.tell(&error);
                     if let Some(shared) = shared.cloned() {
                         shared.board.stop();
                         // An abort may block as what it aborts does.
@@ -402,7 +451,9 @@ impl Session {
     /// After a failure: frees what can be freed.
     fn recover(&mut self, shared: &Arc<Shared>) {
         shared.board.stop();
+        let refused = std::mem::take(&mut self.refused);
         let recovered = self.each(shared.wave.ranks.len(), None, 2 * GRACE, |rank| Ok(rank.recover()));
+        self.refused |= refused;
         if recovered.is_ok_and(|all| all.into_iter().all(|recovered| recovered)) {
             return;
         }
@@ -413,15 +464,17 @@ impl Session {
 }
 
 /// The error for ranks of which nothing is heard: the first one that did not answer.
-fn silent<T>(heard: &[(usize, T)], patience: Duration) -> CudaError {
-    let rank = (0..).find(|rank| heard.iter().all(|(other, _)| other != rank)).unwrap_or(0);
+fn silent<T>(ranks: &[usize], heard: &[(usize, T)], patience: Duration) -> CudaError {
+    let quiet = |rank: &usize| heard.iter().all(|(other, _)| other != rank);
+    let rank = ranks.iter().copied().find(quiet).unwrap_or(0);
     let what = "a call of the driver or of NCCL".to_owned();
     CudaError::Hung { rank: rank as u32, what, seconds: patience.as_secs_f64() }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        for worker in &mut self.ranks {
+        self.leave();
+        for worker in self.ranks.values_mut() {
             worker.jobs = None;
             let thread = worker.thread.take();
             // A thread that hangs in the driver is left behind; it does not keep the process alive.
@@ -433,38 +486,4 @@ impl Drop for Session {
             std::mem::forget(self.cards.clone());
         }
     }
-}
-
-/// Starts the thread of a rank.
-fn worker(
-    index: usize,
-    card: Arc<Card>,
-    attention: AttentionFactory,
-    ready: Sender<Result<(), CudaError>>,
-) -> Result<Worker, CudaError> {
-    let (jobs, todo) = channel::<Job>();
-    let work = move || {
-        let started = || {
-            card.context.bind_to_thread().map_err(card.failed("cuCtxSetCurrent"))?;
-            attention(&card.context)
-        };
-        let abnormal = |_| Err(CudaError::Program(format!("the kernels of rank {index} ended abnormally")));
-        let made = match catch_unwind(AssertUnwindSafe(started)).unwrap_or_else(abnormal) {
-            Ok(made) => made,
-            Err(error) => {
-                let _ = ready.send(Err(error));
-                return;
-            }
-        };
-        let mut rank = Rank { index, card, attention: made, loaded: None };
-        let _ = ready.send(Ok(()));
-        drop(ready);
-        while let Ok(job) = todo.recv() {
-            job(&mut rank);
-        }
-        rank.unload();
-    };
-    let thread = std::thread::Builder::new().name(format!("rank {index}")).spawn(work);
-    let thread = thread.map_err(|error| CudaError::Program(format!("no thread for rank {index}: {error}")))?;
-    Ok(Worker { jobs: Some(jobs), thread: Some(thread) })
 }

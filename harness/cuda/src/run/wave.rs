@@ -24,7 +24,7 @@ pub(super) struct Wave {
 type PassParts = HashMap<(usize, u32), Part>;
 
 /// An event that other ranks wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Slot {
     /// A rank is ready to start.
     Ready(usize),
@@ -102,6 +102,11 @@ impl Wave {
             Pass::Forward => self.forward.get(&(rank, call)),
             Pass::Backward => self.backward.get(&(rank, call)),
         }
+    }
+
+    /// All parts of a rank, of both passes.
+    pub fn parts(&self, rank: usize) -> impl Iterator<Item = &Part> {
+        self.forward.iter().chain(&self.backward).filter(move |((of, _), _)| *of == rank).map(|(_, part)| part)
     }
 
     /// The domain of a rank.
