@@ -18,6 +18,9 @@ use crate::failure::{Exit, Failure};
 /// Keys that dominate one row each, at the bounds of tiles and documents, at most.
 const NEEDLES: usize = 64;
 
+/// Pairs of sampled rows, and of sampled keys, of a domain at most: a second of a host's cores.
+const MOST_PAIRS: u64 = 16 << 20;
+
 /// What executes waves.
 pub(super) trait Bench {
     /// Makes a wave ready: nothing of it is timed.
@@ -110,7 +113,7 @@ impl Bench for OnCards {
         for (number, Prepared { plan, .. }) in wave.domains.iter().enumerate() {
             let needles = needles(plan, NEEDLES);
             let made = Generated::new(seed, number as u32, plan.shape).with_needles(&plan.sequences, &needles);
-            let options = SampleOptions { seed, ..SampleOptions::default() };
+            let options = SampleOptions { seed, most_pairs: MOST_PAIRS, ..SampleOptions::default() };
             samplers.push(Sampler::new(number, made.clone(), &plan.sequences, &needles, options));
             inputs.push(made);
         }

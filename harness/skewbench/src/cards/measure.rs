@@ -17,6 +17,8 @@ use crate::shipped::{Failed, Mode, Sample};
 pub(super) struct Plan<'a> {
     pub study: &'a StudyFile,
     pub systems: Vec<String>,
+    /// They were chosen on the command line, and stand in place of those of cases, too.
+    pub chosen: bool,
     pub seed: u64,
     /// Prices that planners balance by.
     pub profile: &'a str,
@@ -32,6 +34,8 @@ struct Block<'a> {
     heads: (u16, u16),
     carrier: Carrier,
     samples: u32,
+    rounds: u32,
+    systems: &'a [String],
 }
 
 impl Block<'_> {
@@ -69,7 +73,7 @@ const APART: [(run::Mode, Mode); 3] = [
     (run::Mode::Transfers, Mode::TransfersOnly),
     (run::Mode::Bare, Mode::Bare),
 ];
-const APART_SAMPLES: u32 = 3;
+const APART_SAMPLES: u32 = 2;
 
 /// Measures every block. Systems take turns, in an order that changes from round to round.
 ///
@@ -89,7 +93,7 @@ pub(super) fn measure(
         let name = format!("{} {}:{} {}", block.case.name, block.heads.0, block.heads.1, block.transport());
         if start.elapsed() > plan.budget {
             let why = format!("not measured: the budget of {} s was spent", plan.budget.as_secs());
-            plan.systems.iter().try_for_each(|system| log.failed(&block.failed(system, &why)))?;
+            block.systems.iter().try_for_each(|system| log.failed(&block.failed(system, &why)))?;
         } else {
             one_block(plan, block, bench, resources, log, start)?;
         }
@@ -99,14 +103,21 @@ pub(super) fn measure(
     Ok(())
 }
 
-fn blocks<'a>(plan: &Plan<'a>) -> Vec<Block<'a>> {
+fn blocks<'a>(plan: &'a Plan<'_>) -> Vec<Block<'a>> {
     let mut blocks = Vec::new();
     for case in &plan.study.cases {
         for heads in &case.heads {
             let samples = case.samples.unwrap_or(plan.study.samples);
+            let rounds = case.rounds.unwrap_or(plan.study.rounds);
+            let own = |of: &'a [String]| if of.is_empty() || plan.chosen { &plan.systems[..] } else { of };
+            let carriers = if case.transports.is_empty() { &plan.study.transports } else { &case.transports };
             // Ranks that send nothing to each other are the same under every transport.
-            let carriers = if case.ranks() == 1 { &plan.study.transports[..1] } else { &plan.study.transports };
-            blocks.extend(carriers.iter().map(|carrier| Block { case, heads: *heads, carrier: *carrier, samples }));
+            let carriers = if case.ranks() == 1 { &carriers[..1] } else { &carriers[..] };
+            let block = |carrier: &Carrier| {
+                let systems = own(&case.systems);
+                Block { case, heads: *heads, carrier: *carrier, samples, rounds, systems }
+            };
+            blocks.extend(carriers.iter().map(block));
         }
     }
     blocks
@@ -123,7 +134,7 @@ fn one_block(
     let needed = block.case.ranks() as usize;
     if needed > plan.ranks {
         let why = skewbench_cuda::CudaError::Cards { needed, found: plan.ranks };
-        return plan.systems.iter().try_for_each(|system| log.failed(&block.failed(system, &why)));
+        return block.systems.iter().try_for_each(|system| log.failed(&block.failed(system, &why)));
     }
     let step: Step = step_of(block.case, plan.seed, resources)?;
     let machine = resources.machine(plan.profile, &Default::default())?;
@@ -131,13 +142,13 @@ fn one_block(
     let shape = CaseFile::shape(block.heads, plan.study.head_dim);
     let setting = Setting { case: block.case, shape, seed: plan.seed, pricing: &pricing };
     let mut entrants = Vec::new();
-    for system in &plan.systems {
+    for system in block.systems {
         match waves_of(system, &step, &setting, resources) {
             Ok(waves) => entrants.push(Entrant { name: system.clone(), waves, out: false }),
             Err(why) => log.failed(&block.failed(system, why))?,
         }
     }
-    for round in 0..plan.study.rounds {
+    for round in 0..block.rounds {
         if start.elapsed() > plan.budget && round > 0 {
             break;
         }

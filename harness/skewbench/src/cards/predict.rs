@@ -112,7 +112,9 @@ pub fn predict(folder: &Path, pricing: &Pricing) -> Result<Predicted, Failure> {
                 let times = simulated(wave, pass, &on)?;
                 let mine = samples.iter().filter(|s| (s.wave, s.pass) == (number, pass));
                 let mut repeats: BTreeMap<u32, BTreeMap<u32, f64>> = BTreeMap::new();
-                mine.for_each(|s| drop(repeats.entry(s.sample).or_default().insert(s.rank, s.ns as f64)));
+                for sample in mine {
+                    repeats.entry(sample.sample).or_default().insert(sample.rank, sample.ns as f64);
+                }
                 if repeats.is_empty() {
                     continue;
                 }

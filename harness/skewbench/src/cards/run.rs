@@ -57,14 +57,14 @@ fn default_folder(found: &FoundStudy) -> PathBuf {
 
 fn one(
     found: &FoundStudy,
-    systems: &[String],
+    systems_asked: &[String],
     common: &CommonRunArgs,
     present: usize,
     out: &Path,
     resources: &mut Resources,
 ) -> Result<usize, Failure> {
     let study = &found.study;
-    let asked = if systems.is_empty() { &study.systems } else { systems };
+    let asked = if systems_asked.is_empty() { &study.systems } else { systems_asked };
     let systems = asked.iter().map(|name| resources.catalogue().admit(name)).collect::<Result<Vec<_>, _>>()?;
     let ranks = study.cases.iter().map(|case| case.ranks() as usize).filter(|ranks| *ranks <= present).max();
     let Some(ranks) = ranks else {
@@ -76,6 +76,7 @@ fn one(
     let budget = Duration::from_secs(common.budget.into());
     let plan = Plan {
         study,
+        chosen: !systems_asked.is_empty(),
         systems,
         seed: common.seed.unwrap_or(study.seed),
         profile: common.profile.as_deref().unwrap_or("h200"),

@@ -81,6 +81,14 @@ pub struct CaseFile {
     pub waves: u32,
     /// Timed executions of a wave in a round, in place of the study's.
     pub samples: Option<u32>,
+    /// How often the systems take turns, in place of the study's.
+    pub rounds: Option<u32>,
+    /// Systems in place of the study's.
+    #[serde(default)]
+    pub systems: Vec<String>,
+    /// What carries transfers, in place of the study's.
+    #[serde(default)]
+    pub transports: Vec<Carrier>,
 }
 
 /// Ranks of a case.
@@ -193,8 +201,8 @@ fn read(id: String, text: String, file: &str) -> Result<FoundStudy, Failure> {
         if case.ranks() == 0 || case.waves == 0 || case.heads.is_empty() {
             return wrong("dp, cp and waves are at least 1, and heads are given".to_owned());
         }
-        if case.samples.is_some_and(|n| !SAMPLES.contains(&n)) {
-            return wrong(format!("samples; give {} to {}", SAMPLES.start(), SAMPLES.end()));
+        if case.samples.into_iter().chain(case.rounds).any(|n| !SAMPLES.contains(&n)) {
+            return wrong(format!("samples and rounds; give {} to {}", SAMPLES.start(), SAMPLES.end()));
         }
         if let Some((q, kv)) = case.heads.iter().find(|(q, kv)| *kv == 0 || !q.is_multiple_of(*kv)) {
             return wrong(format!("{q} query heads cannot share {kv} KV heads"));
