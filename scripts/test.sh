@@ -2,7 +2,7 @@
 # Runs every check of the project and ends with a line `N passed, N failed, N skipped`. Exits 1 when one failed.
 #
 # Needs Rust. What needs more (headless Chromium, Python with pyarrow) installs it where it can, and is skipped with its reason where it
-# cannot. One profile is built once.
+# cannot; so is what needs an NVIDIA card. One profile is built once.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -81,6 +81,19 @@ if command -v python3 >/dev/null; then
 else
     skip "PyTorch peers are Python" "python3 is not installed"
     skip "Python example of a system" "python3 is not installed"
+fi
+
+# On machines with a card and its libraries.
+card=0
+cargo run --release --locked --quiet -- verify --backend cuda --system ulysses --cases 1 >/dev/null 2>"$work/card" || card=$?
+if [[ $card -ne 11 ]]; then
+    check "every system verified on cards" cargo run --release --locked --quiet -- verify --backend cuda --cases 10 || true
+    check "every system verified by plain kernels" cargo run --release --locked --quiet -- verify --backend cuda --kernel plain --cases 10 || true
+    check "attention kernels" cargo run --release --locked --quiet -p skewbench-cuda --example attention_check || true
+    check "executor" cargo run --release --locked --quiet -p skewbench-cuda --example execute_check || true
+    check "a process a card" cargo run --release --locked --quiet -p skewbench-cuda --example process_check || true
+else
+    skip "verification on cards" "$(tail -n 1 "$work/card")"
 fi
 
 run=$work/quick

@@ -139,12 +139,26 @@ mod tests {
     }
 
     #[test]
-    fn slots_of_dq_follow_each_other() {
+    fn slots_of_a_backward_follow_each_other() {
         let mut backward = call();
         backward.pass = Pass::Backward;
-        backward.strides = Strides { d_o: 512, dq: 256, dkv: 128, ..backward.strides };
-        let first = Slot { dq: 32, ..backward.slots[0] };
-        backward.slots = vec![first, Slot { dq: 32 + 3 * 512, q_rows: 7, k_rows: 7, ..first }];
+        backward.strides = Strides { d_o: 256, dq: 256, dkv: 128, ..backward.strides };
+        let first =
+            Slot { q: 1 << 20, o: 2 << 20, d_o: 3 << 20, dq: 32, dk: 4 << 20, dv: 5 << 20, ..backward.slots[0] };
+        let behind = |at: u64| at + 3 * 512;
+        let second = Slot {
+            q_rows: 7,
+            k_rows: 7,
+            q: behind(first.q),
+            o: behind(first.o),
+            d_o: behind(first.d_o),
+            dq: behind(first.dq),
+            lse: first.lse + 3 * 4 * 4,
+            dk: first.dk + 3 * 256,
+            dv: first.dv + 3 * 256,
+            ..first
+        };
+        backward.slots = vec![first, second];
         assert_eq!(valid("test", &backward), Ok(()));
         let why = |change: fn(&mut AttendCall)| {
             let mut call = backward.clone();
@@ -153,8 +167,18 @@ mod tests {
         };
         assert!(why(|c| c.strides.dq = 512).contains("rows of dq are 256 elements wide and 512 apart"));
         assert!(why(|c| c.slots[1].dq += 512).contains("dq of slot 1 starts at 2080, not at 1568"));
-        assert!(why(|c| c.slots.swap(0, 1)).contains("dq of slot 1"));
+        assert!(why(|c| c.slots[1].q += 512).contains("q of slot 1"));
+        assert!(why(|c| c.slots[1].lse += 4).contains("lse of slot 1"));
+        assert!(why(|c| c.slots[1].dv += 256).contains("dv of slot 1"));
+        assert!(why(|c| c.slots.swap(0, 1)).contains("q of slot 1"));
         assert!(why(|c| c.slots[0].dq = 8).contains("multiple of 16"));
         assert!(why(|c| c.slots[0].dq = u64::MAX - 15).contains("dq of slot 1"));
+        // Keys lie anywhere, and one slot alone, too.
+        backward.slots[1].k += 4096;
+        backward.strides.kv = 256;
+        assert_eq!(valid("test", &backward), Ok(()));
+        backward.slots.truncate(1);
+        (backward.strides.q, backward.strides.dkv) = (1024, 512);
+        assert_eq!(valid("test", &backward), Ok(()));
     }
 }

@@ -62,7 +62,7 @@ pub fn attend(arena: &mut Arena, call: &AttendCall) {
             _ => skewbench_plan::Mask::Causal.pairs(slot.q_rows, slot.k_rows),
         };
         assert!(call.mask != AttendMask::TopLeft || slot.q_rows == slot.k_rows, "a slot that is not square");
-        assert!(pairs <= work, "slots are not sorted by work");
+        assert!(pairs <= work || call.pass == Pass::Backward, "slots are not sorted by work");
         work = pairs;
         let grids = Grids::new(call, slot);
         let operands = [slot.q, slot.k, slot.v, slot.o, slot.d_o, slot.dq, slot.dk, slot.dv];
@@ -79,6 +79,16 @@ pub fn attend(arena: &mut Arena, call: &AttendCall) {
                 results.extend(grids.dv.rows(slot.k_rows, call.kv_heads));
             }
         }
+    }
+    for pair in call.slots.windows(2).filter(|_| call.pass == Pass::Backward) {
+        let (a, b) = (&pair[0], &pair[1]);
+        let row = u64::from(call.q_heads * call.head_dim) * 2;
+        let (rows, keys) = (u64::from(a.q_rows), u64::from(a.k_rows));
+        let of_rows = [(a.q, b.q), (a.o, b.o), (a.d_o, b.d_o), (a.dq, b.dq)];
+        assert!(of_rows.iter().all(|(a, b)| a + rows * row == *b), "rows of slots are not one block");
+        assert_eq!(a.lse + rows * u64::from(call.q_heads) * 4, b.lse, "LSE of slots is not one block");
+        let key = u64::from(call.kv_heads * call.head_dim) * 2;
+        assert!([(a.dk, b.dk), (a.dv, b.dv)].iter().all(|(a, b)| a + keys * key == *b), "dK, dV are not one block");
     }
     results.sort_unstable();
     assert!(results.windows(2).all(|pair| pair[0].1 <= pair[1].0), "results of a call meet");

@@ -73,7 +73,7 @@ const APART: [(run::Mode, Mode); 3] = [
     (run::Mode::Transfers, Mode::TransfersOnly),
     (run::Mode::Bare, Mode::Bare),
 ];
-const APART_SAMPLES: u32 = 2;
+const APART_SAMPLES: u32 = 3;
 
 /// Measures every block. Systems take turns, in an order that changes from round to round.
 ///
@@ -188,31 +188,33 @@ fn one_turn(
             log.verified(block.case, block.heads, block.transport(), &entrant.name, number, &errors)?;
         }
         let row = row(plan, block, entrant, number, wave);
-        for _ in 0..plan.study.warm_up {
+        for number in 0..plan.study.warm_up {
+            let sample = round * plan.study.warm_up + number;
             for pass in [Pass::Forward, Pass::Backward] {
                 let times = bench.execute(pass, run::Mode::Whole)?;
-                log.samples(&row, &Taken { pass, mode: Mode::All, sample: 0, warm_up: true }, &times)?;
+                log.samples(&row, &Taken { pass, mode: Mode::All, sample, warm_up: true }, &times)?;
             }
         }
         log.states(&entrant.name, block.case, &bench.states())?;
         for sample in 0..block.samples {
             for pass in [Pass::Forward, Pass::Backward] {
                 let times = bench.execute(pass, run::Mode::Whole)?;
-                let sample = round * block.samples + sample;
-                log.samples(&row, &Taken { pass, mode: Mode::All, sample, warm_up: false }, &times)?;
-            }
-        }
-        if round > 0 {
-            continue;
-        }
-        for sample in 0..APART_SAMPLES {
-            for (mode, word) in APART {
-                if word == Mode::TransfersOnly && block.case.ranks() == 1 {
+                let number = round * block.samples + sample;
+                log.samples(&row, &Taken { pass, mode: Mode::All, sample: number, warm_up: false }, &times)?;
+                if round > 0 || sample >= APART_SAMPLES {
                     continue;
                 }
-                for pass in [Pass::Forward, Pass::Backward] {
+                // Side by side with the whole, so that a card that slows down slows all of them.
+                for (mode, word) in APART {
+                    if word == Mode::TransfersOnly && block.case.ranks() == 1 {
+                        continue;
+                    }
                     let times = bench.execute(pass, mode)?;
                     log.samples(&row, &Taken { pass, mode: word, sample, warm_up: false }, &times)?;
+                }
+                // The other modes leave results that are not right, and the backward reads those of the forward.
+                if pass == Pass::Forward {
+                    bench.execute(pass, run::Mode::Whole)?;
                 }
             }
         }
@@ -249,5 +251,126 @@ fn row(plan: &Plan<'_>, block: &Block<'_>, entrant: &Entrant, number: u32, wave:
         sample: 0,
         warm_up: false,
         ns: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skewbench_cuda::run::CardState;
+
+    use super::*;
+    use crate::cards::study::find_study;
+    use crate::shipped::{Card, Published, Shipped, write_about};
+
+    const STUDY: &str = "title = \"t\"\ndescription = \"d\"\nsystems = [\"ulysses\", \"ring-zigzag\", \"wlb\"]\nhead_dim = 64\n\
+        samples = 4\nwarm_up = 2\nrounds = 2\ntransports = [\"nccl\", \"copy_engines\"]\n\
+        [[case]]\nname = \"one\"\ndocuments = [64, 32]\nlayout = { cp = 2 }\nheads = [[4, 2]]\n\
+        [[case]]\nname = \"alone\"\ndocuments = [64]\nlayout = {}\nheads = [[2, 2]]\nsystems = [\"libra\"]\nrounds = 1\nsamples = 2\n\
+        [[case]]\nname = \"wide\"\ndocuments = [64]\nlayout = { cp = 4 }\nheads = [[4, 4]]\n";
+
+    /// Ranks whose passes take one nanosecond more each time.
+    struct Fake {
+        ranks: usize,
+        calls: u64,
+        broken: &'static str,
+    }
+
+    impl Bench for Fake {
+        fn load(&mut self, wave: &Wave, _: Carrier) -> Result<(), Failure> {
+            self.ranks = wave.domains.iter().map(|domain| domain.program.ranks as usize).sum();
+            Ok(())
+        }
+
+        fn verify(&mut self, wave: &Wave, _: u64) -> Result<Vec<(&'static str, f64)>, Failure> {
+            match wave.domains[0].plan.planner.as_str() == self.broken {
+                true => Err(Failure::new(Exit::Verification, "dQ is wrong")),
+                false => Ok(vec![("O", 0.001)]),
+            }
+        }
+
+        fn execute(&mut self, _: Pass, _: run::Mode) -> Result<Vec<u64>, Failure> {
+            self.calls += 1;
+            Ok(vec![1000 + self.calls; self.ranks])
+        }
+
+        fn states(&self) -> Vec<Option<CardState>> {
+            vec![Some(CardState::default()), None]
+        }
+    }
+
+    #[test]
+    fn what_is_measured_is_a_published_run_and_what_fails_a_row() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("study.toml");
+        std::fs::write(&file, STUDY).expect("written");
+        let found = find_study(&file.display().to_string()).expect("a study");
+        let plan = Plan {
+            study: &found.study,
+            systems: found.study.systems.clone(),
+            chosen: false,
+            seed: 1,
+            profile: "h200",
+            budget: Duration::from_secs(600),
+            ranks: 2,
+        };
+        let mut log = Log::new(folder.path()).expect("a log");
+        let mut fake = Fake { ranks: 0, calls: 0, broken: "ring-zigzag" };
+        measure(&plan, &mut fake, &mut Resources::default(), &mut log).expect("measured");
+        let (taken, failed) = log.finish().expect("finished");
+        write_about(folder.path(), "t", &[], &card()).expect("written");
+        let run = Published::parse(&Shipped::read(folder.path()).expect("read")).expect("a published run");
+        assert_eq!((taken, failed), (run.samples.len(), run.failures.len()));
+        let count = |system: &str, mode: Mode, warm_up: bool| {
+            run.samples.iter().filter(|s| (s.system.as_str(), s.mode, s.warm_up) == (system, mode, warm_up)).count()
+        };
+        // Transports x rounds x samples x passes x ranks.
+        assert_eq!(count("ulysses", Mode::All, false), 2 * 2 * 4 * 2 * 2);
+        assert_eq!(count("ulysses", Mode::All, true), 2 * 2 * 2 * 2 * 2);
+        assert_eq!(count("ulysses", Mode::Bare, false), 2 * 3 * 2 * 2);
+        assert_eq!(count("libra", Mode::All, false), 2 * 2);
+        assert_eq!((count("libra", Mode::TransfersOnly, false), count("ring-zigzag", Mode::All, false)), (0, 0));
+        let why = |system: &str, case: &str| {
+            let found = run.failures.iter().find(|f| f.system == system && f.case == case);
+            found.map(|f| f.reason.clone()).unwrap_or_default()
+        };
+        assert!(why("ring-zigzag", "one").contains("dQ is wrong"));
+        assert!(why("wlb", "one").contains("later steps"));
+        assert!(why("ulysses", "wide").contains("--backend replay"));
+    }
+
+    fn card() -> Card {
+        Card {
+            card: "made up".into(),
+            cards: 2,
+            driver: "1".into(),
+            cuda: "1".into(),
+            cudnn: "1".into(),
+            nccl: None,
+            clocks: None,
+            date: "2026-11-30".into(),
+            revision: "none".into(),
+            commands: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_spent_budget_begins_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("study.toml");
+        std::fs::write(&file, STUDY).expect("written");
+        let found = find_study(&file.display().to_string()).expect("a study");
+        let plan = Plan {
+            study: &found.study,
+            systems: vec!["libra".into()],
+            chosen: true,
+            seed: 1,
+            profile: "h200",
+            budget: Duration::ZERO,
+            ranks: 2,
+        };
+        let mut log = Log::new(folder.path()).expect("a log");
+        let mut fake = Fake { ranks: 0, calls: 0, broken: "" };
+        measure(&plan, &mut fake, &mut Resources::default(), &mut log).expect("measured");
+        assert_eq!((log.finish().expect("finished"), fake.calls), ((0, 5), 0));
     }
 }

@@ -25,17 +25,23 @@ const SAMPLES: &str = "run";
 /// File of the token-wise work.
 const LAYER: &str = "layer.csv";
 
-/// Executes studies on the cards of this host, each into a folder of its own below `out`, and renders them.
+/// Executes the studies that `find` gives on the cards of this host, each into a folder of its own below `out`, and renders them.
 ///
 /// # Errors
 /// No card or library (exit 11), folders that hold something, a study that gives no sample (exit 20), systems or cases
 /// that failed (exit 21).
-pub fn run_studies(studies: &[FoundStudy], systems: &[String], common: &CommonRunArgs) -> Result<(), Failure> {
+pub fn run_studies(
+    find: impl Fn() -> Result<Vec<FoundStudy>, Failure>,
+    systems: &[String],
+    common: &CommonRunArgs,
+) -> Result<(), Failure> {
     watch_interruptions();
+    // What the machine lacks comes first: no study could run on it.
     let present = cards().map_err(unavailable)?;
+    let studies = find()?;
     let mut resources = Resources::default();
     let mut failed = 0;
-    for found in studies {
+    for found in &studies {
         let out = match &common.out {
             Some(out) if studies.len() == 1 => out.clone(),
             Some(out) => out.join(found.id.replace(['/', '\\'], "-")),

@@ -13,10 +13,10 @@ pub const KERNELS_TABLE: &str = "kernels";
 /// Keys of the calls that are shown: long enough that the block, not the prefix, sets the rate.
 const KEYS: u32 = 131_072;
 
-/// Calls of the table that are shown.
+/// Calls of the table that are shown: blocks of powers of two, between which the table is denser than a figure can be.
 fn shown(pricing: &Pricing) -> Vec<&Single> {
     let table = &pricing.profile().attention.bottom_right;
-    let mut rows: Vec<&Single> = table.iter().filter(|s| s.4 == KEYS && s.3 < KEYS).collect();
+    let mut rows: Vec<&Single> = table.iter().filter(|s| s.4 == KEYS && s.3 < KEYS && s.3.is_power_of_two()).collect();
     rows.sort_by_key(|s| (s.0.pass(), s.1, s.3));
     rows
 }

@@ -312,14 +312,14 @@ impl RankTimes {
 
     /// Whether a rank that was not timed could be the slowest.
     fn judge(&self, drawn: &DrawnWave, domains: &[Domain], simulated: &[WaveTimes], ratio: [f64; 2]) -> ReplayedRow {
-        let ratio_max = self.ratios(|t| [t[0][0] + t[1][0], t[0][1] + t[1][1]]).into_iter().fold(0.0, f64::max);
-        let ratio_max = if ratio_max > 0.0 { ratio_max } else { 1.0 };
+        let max_ratio = self.ratios(|t| [t[0][0] + t[1][0], t[0][1] + t[1][1]]).into_iter().fold(0.0, f64::max);
+        let max_ratio = if max_ratio > 0.0 { max_ratio } else { 1.0 };
         let timed = |rank: &usize| drawn.chosen.iter().any(|c| c.rank == *rank);
         let slowest =
             simulated.iter().flat_map(ends).enumerate().filter(|(rank, _)| timed(rank)).map(|(_, end)| end).max();
         let slowest = slowest.unwrap_or(0);
         let predicted = domains.iter().flat_map(|d| ends(&d.predicted)).enumerate();
-        let others = predicted.filter(|(rank, _)| !timed(rank)).map(|(_, end)| (end as f64 * ratio_max) as u64);
+        let others = predicted.filter(|(rank, _)| !timed(rank)).map(|(_, end)| (end as f64 * max_ratio) as u64);
         let bound = others.max().unwrap_or(0);
         ReplayedRow {
             step: drawn.step,
@@ -329,9 +329,9 @@ impl RankTimes {
             sampled_ranks: drawn.chosen.iter().filter(|c| c.sampled).count() as u32,
             launches: self.launches,
             known_launches: self.known,
-            ratio_forward: ratio[0],
-            ratio_backward: ratio[1],
-            ratio_max,
+            forward_ratio: ratio[0],
+            backward_ratio: ratio[1],
+            max_ratio,
             slowest_timed_ps: slowest,
             bound_others_ps: bound,
         }
@@ -346,9 +346,9 @@ struct ReplayedRow {
     sampled_ranks: u32,
     launches: u32,
     known_launches: u32,
-    ratio_forward: f64,
-    ratio_backward: f64,
-    ratio_max: f64,
+    forward_ratio: f64,
+    backward_ratio: f64,
+    max_ratio: f64,
     slowest_timed_ps: u64,
     bound_others_ps: u64,
 }
@@ -365,9 +365,9 @@ fn replayed_table(rows: &[ReplayedRow]) -> Result<Table, Failure> {
         ("sampled_ranks", u32s(&|r| r.sampled_ranks)),
         ("launches", u32s(&|r| r.launches)),
         ("known_launches", u32s(&|r| r.known_launches)),
-        ("ratio_forward", f64s(&|r| r.ratio_forward)),
-        ("ratio_backward", f64s(&|r| r.ratio_backward)),
-        ("ratio_max", f64s(&|r| r.ratio_max)),
+        ("forward_ratio", f64s(&|r| r.forward_ratio)),
+        ("backward_ratio", f64s(&|r| r.backward_ratio)),
+        ("max_ratio", f64s(&|r| r.max_ratio)),
         ("slowest_timed_ps", u64s(&|r| r.slowest_timed_ps)),
         ("bound_others_ps", u64s(&|r| r.bound_others_ps)),
         ("bounded", Column::Bool(rows.iter().map(|r| r.bound_others_ps <= r.slowest_timed_ps).collect())),

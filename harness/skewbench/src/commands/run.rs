@@ -147,8 +147,8 @@ fn on_cards(args: &RunArgs) -> Result<(), Failure> {
             "--set {change}: studies for cards take no changes; edit a copy of the file"
         )));
     }
-    let found = args.experiments.iter().map(|name| find_study(name)).collect::<Result<Vec<_>, _>>()?;
-    run_studies(&found, &[], &args.common)
+    let find = || args.experiments.iter().map(|name| find_study(name)).collect::<Result<Vec<_>, _>>();
+    run_studies(find, &[], &args.common)
 }
 
 /// Folder of the stages of tuning, beside that of the study.

@@ -9,6 +9,7 @@ mod external;
 mod folders;
 mod fuzz;
 mod help;
+mod measured;
 mod names;
 mod plans;
 mod runs;

@@ -104,12 +104,23 @@ fn backends_that_this_build_lacks() {
         assert!(message.contains("sim"), "{message}");
         assert!(!lab.exists("x"));
     }
-    for command in ["calibrate --out x.json", "calibrate --validate h200 --out x.csv"] {
+    for command in [
+        "calibrate --out x.json",
+        "calibrate --validate h200 --out x.csv",
+        "verify --backend cuda --system ulysses",
+        "verify --backend cuda --kernel plain",
+        "reproduce --backend cuda",
+        "run cards/two-cards --backend cuda",
+    ] {
         let message = lab.run(command).error(11);
         assert!(message.contains(".so"), "{message}");
     }
     assert!(lab.run("calibrate --validate h2000").error(2).contains("h200"));
     assert_eq!(lab.names(), ["tiny.toml"]);
     // What would be run is known without a card.
+    assert_eq!(lab.run("run --backend cuda --list").ok(), "cards/two-cards\n");
+    assert!(lab.run("reproduce --backend cuda --figure fig13").error(2).contains("--backend replay"));
+    let alone = lab.run("calibrate --run x");
+    assert!(alone.code == Some(2) && alone.stderr.contains("--validate"), "{}", alone.stderr);
     assert!(lab.run("run tiny.toml --backend replay --list").ok().contains("libra"));
 }

@@ -38,7 +38,7 @@ fn backends_can_be_chosen() {
     assert_eq!(both, cpu);
     assert_eq!((&sim[0]["verdict"], &sim[0]["cases"]), (&"ok".into(), &2.into()));
     assert!(sim[0]["worst_error"].is_null() && sim[0]["of"].is_null() && sim[0]["plans"] == cpu[0]["plans"], "{sim}");
-    assert!(failed(lab.run("verify --backend cuda"), 2).contains("possible values: cpu, sim, all"));
+    assert!(failed(lab.run("verify --backend gpu"), 2).contains("possible values: cpu, sim, cuda, all"));
 }
 
 #[test]

@@ -149,7 +149,7 @@ fn a_slow_card_slows_waves_and_ranks_that_were_not_timed() {
     let waves = loaded.data.table(REPLAYED_TABLE).expect("a table");
     let (ranks, timed) = (waves.u32("ranks").expect("ranks"), waves.u32("timed_ranks").expect("timed"));
     assert!(ranks.iter().zip(timed).any(|(all, timed)| timed < all), "all ranks were timed");
-    for ratio in waves.f64("ratio_forward").expect("ratios") {
+    for ratio in waves.f64("forward_ratio").expect("ratios") {
         assert!((ratio - 2.0).abs() < 1e-6, "{ratio}");
     }
     let launches = loaded.data.table(LAUNCHES_TABLE).expect("a table");
