@@ -289,7 +289,7 @@ fn wave_table(id: String, run: &str, times: &[Times]) -> Option<Figure> {
         row.extend(estimate_cells(w.time().map(|e| e.scaled(MS)).as_ref()));
         let by_rank: Vec<String> = w.by_rank.iter().map(|ns| short(ns * MS)).collect();
         row.push(by_rank.join(" ").into());
-        row.extend(estimate_cells(w.hidden_share(t.pieces).as_ref()));
+        row.extend(estimate_cells(w.hidden_share().as_ref()));
         row.extend(estimate_cells(w.of_bare().as_ref()));
         row.push(w.tflop_per_s(&t.case).map(|e| e.value).into());
         row.push((w.samples().len() as f64).into());
@@ -302,7 +302,7 @@ fn wave_table(id: String, run: &str, times: &[Times]) -> Option<Figure> {
         description: "Times, hidden share and rate of every pass of every wave.".into(),
         kind: Kind::Measured,
         caption: "Time: slowest rank, median over repetitions with its 95% bootstrap interval. Hidden share: of the transfers that the plan's pieces let be \
-                  hidden; 1 is all. Bare calls / program: time of the bare attention calls over that of the whole program."
+                  hidden; 1 is all; not said where transfers alone take less than a tenth of computation alone. Bare calls / program: time of the bare attention calls over that of the whole program."
             .into(),
         table: Table {
             columns: ["case", "system", "transport", "pass", "wave"]
