@@ -1,8 +1,9 @@
-use serde::Serialize;
 use skewbench_cuda::gemm::{GemmShape, GemmTimer};
+use skewbench_plan::Pass;
 use skewbench_sim::step_model::Model;
 
 use crate::failure::Failure;
+use crate::shipped::LayerProduct;
 
 /// One product of a layer's token-wise work.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,31 +44,6 @@ fn backward(shape: GemmShape) -> [GemmShape; 2] {
     [GemmShape { rows, columns: inner, inner: columns }, GemmShape { rows: inner, columns, inner: rows }]
 }
 
-/// A timed product: a row of `layer.csv`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct LayerRow {
-    /// Model.
-    pub model: String,
-    /// Tokens of a rank.
-    pub tokens: u32,
-    /// Which weight.
-    pub product: &'static str,
-    /// `forward`, `backward`.
-    pub pass: &'static str,
-    /// Rows, columns and inner size of the product.
-    pub rows: u32,
-    /// Columns.
-    pub columns: u32,
-    /// Inner size.
-    pub inner: u32,
-    /// How often the layer runs it.
-    pub times: u32,
-    /// Repetition.
-    pub sample: u32,
-    /// Device time of one product, nanoseconds.
-    pub ns: f64,
-}
-
 const WARM_UP: u32 = 2;
 const SAMPLES: u32 = 5;
 
@@ -75,17 +51,17 @@ const SAMPLES: u32 = 5;
 ///
 /// # Errors
 /// A card that fails.
-pub(super) fn time_layer(model: &Model, tokens: u32, timer: &mut dyn GemmTimer) -> Result<Vec<LayerRow>, Failure> {
+pub(super) fn time_layer(model: &Model, tokens: u32, timer: &mut dyn GemmTimer) -> Result<Vec<LayerProduct>, Failure> {
     let mut rows = Vec::new();
     for Product { name, shape, times } in products(model, tokens) {
-        let passes = [("forward", vec![shape]), ("backward", backward(shape).to_vec())];
+        let passes = [(Pass::Forward, vec![shape]), (Pass::Backward, backward(shape).to_vec())];
         for (pass, shapes) in passes {
             for shape in shapes {
                 let samples = timer.time(shape, WARM_UP, SAMPLES).map_err(super::bench::unavailable)?;
-                rows.extend((0u32..).zip(samples).map(|(sample, ns)| LayerRow {
+                rows.extend((0u32..).zip(samples).map(|(sample, ns)| LayerProduct {
                     model: model.name.clone(),
                     tokens,
-                    product: name,
+                    product: name.to_owned(),
                     pass,
                     rows: shape.rows,
                     columns: shape.columns,

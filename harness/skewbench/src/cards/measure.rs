@@ -304,15 +304,7 @@ mod tests {
         let file = folder.path().join("study.toml");
         std::fs::write(&file, STUDY).expect("written");
         let found = find_study(&file.display().to_string()).expect("a study");
-        let plan = Plan {
-            study: &found.study,
-            systems: found.study.systems.clone(),
-            chosen: false,
-            seed: 1,
-            profile: "h200",
-            budget: Duration::from_secs(600),
-            ranks: 2,
-        };
+        let plan = plan(&found.study, Duration::from_secs(600));
         let mut log = Log::new(folder.path()).expect("a log");
         let mut fake = Fake { ranks: 0, calls: 0, broken: "ring-zigzag" };
         measure(&plan, &mut fake, &mut Resources::default(), &mut log).expect("measured");
@@ -338,6 +330,11 @@ mod tests {
         assert!(why("ulysses", "wide").contains("--backend replay"));
     }
 
+    fn plan(study: &StudyFile, budget: Duration) -> Plan<'_> {
+        let systems = study.systems.clone();
+        Plan { study, systems, chosen: false, seed: 1, profile: "h200", budget, ranks: 2 }
+    }
+
     fn card() -> Card {
         Card {
             card: "made up".into(),
@@ -359,15 +356,7 @@ mod tests {
         let file = folder.path().join("study.toml");
         std::fs::write(&file, STUDY).expect("written");
         let found = find_study(&file.display().to_string()).expect("a study");
-        let plan = Plan {
-            study: &found.study,
-            systems: vec!["libra".into()],
-            chosen: true,
-            seed: 1,
-            profile: "h200",
-            budget: Duration::ZERO,
-            ranks: 2,
-        };
+        let plan = Plan { systems: vec!["libra".into()], chosen: true, ..plan(&found.study, Duration::ZERO) };
         let mut log = Log::new(folder.path()).expect("a log");
         let mut fake = Fake { ranks: 0, calls: 0, broken: "" };
         measure(&plan, &mut fake, &mut Resources::default(), &mut log).expect("measured");

@@ -1,10 +1,15 @@
+use std::collections::BTreeSet;
+
 use skewbench_plan::Pass;
 use skewbench_report::{Axis, Cell, Column, Figure, Kind, Mark, Named, Page, Panel, Scale, Section, Side, Table};
+use skewbench_sim::step_model::Model;
 
 use super::summary::short;
 use super::validation::slug;
 use crate::metrics::Estimated;
-use crate::shipped::{Case, PeerTimes, Published, Times, independent, pass_name, times_of, times_of_peers};
+use crate::shipped::{
+    Case, LayerProduct, PeerTimes, Published, Times, independent, layer_ns, pass_name, times_of, times_of_peers,
+};
 
 /// The system that others are compared with where worst waves count.
 const OURS: &str = "libra-calibrated";
@@ -54,6 +59,7 @@ fn add(page: &mut Page, run: &Published) {
     page.figures.extend(dense_figure(id("dense"), name, &times, &peers));
     page.figures.extend(worst_figure(id("worst"), name, &times));
     page.figures.extend(wave_table(id("waves"), name, &times));
+    page.figures.extend(layer_table(id("layer"), name, &times, &run.layer));
     page.figures.extend(peer_table(id("peers"), name, &peers));
     page.figures.extend(failure_table(id("failures"), name, run));
 }
@@ -274,6 +280,57 @@ fn worst_figure(id: String, run: &str, times: &[Times]) -> Option<Figure> {
         },
         ..Figure::default()
     })
+}
+
+/// Tokens a second of one layer: attention as measured, and the products of a model on the tokens of a rank.
+fn layer_table(id: String, run: &str, times: &[Times], products: &[LayerProduct]) -> Option<Figure> {
+    let layers = layer_ns(products);
+    let mut rows = Vec::new();
+    for t in times {
+        let ranks = f64::from(t.case.ranks());
+        let waves = t.waves.iter().map(|w| w.wave).collect::<BTreeSet<_>>().len() as f64;
+        let attention: f64 = t.waves.iter().filter_map(|w| Some(w.time()?.value)).sum();
+        for ((model, tokens), ns) in &layers {
+            if *tokens as f64 * ranks != t.case.tokens as f64 || !has_heads(model, &t.case) {
+                continue;
+            }
+            let seconds = (attention + waves * ns) * 1e-9;
+            rows.push(vec![
+                t.case.title().into(),
+                label(t, times).into(),
+                model.as_str().into(),
+                Cell::Number(attention / waves * MS),
+                Cell::Number(ns * MS),
+                Cell::Number(waves * *tokens as f64 / seconds),
+            ]);
+        }
+    }
+    (!rows.is_empty()).then(|| Figure {
+        id,
+        title: format!("One layer, {run}"),
+        description: "Tokens a second and card of one transformer layer, by case and system.".into(),
+        kind: Kind::Computed,
+        caption: "Computed from two measurements: the attention of a wave (both passes, slowest rank, mean over waves), and the matrix products of one \
+                  layer on the tokens of a rank (both passes, tokens spread evenly over experts), one after the other. Norms, routing, activations and \
+                  communication of the other parts are left out, so it is an upper bound."
+            .into(),
+        table: Table {
+            columns: vec![
+                Column::new("case", "case", ""),
+                Column::new("system", "system", ""),
+                Column::new("model", "model", ""),
+                Column::new("attention", "attention_ms", "ms"),
+                Column::new("products", "products_ms", "ms"),
+                Column::new("tokens a second and card", "tokens_per_s_per_card", "1/s"),
+            ],
+            rows,
+        },
+        ..Figure::default()
+    })
+}
+
+fn has_heads(model: &str, case: &Case) -> bool {
+    Model::named(model).is_ok_and(|m| (u32::from(m.q_heads), u32::from(m.kv_heads)) == (case.q_heads, case.kv_heads))
 }
 
 /// Every pass of every wave.

@@ -4,15 +4,16 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use skewbench_plan::Pass;
 
-use super::{Card, Shipped};
+use super::{Card, LayerProduct, Shipped};
 use crate::failure::Failure;
 
 const ABOUT: &str = "published.toml";
 const CUDA: &str = "cuda.csv";
 const PEERS: &str = "peers.csv";
 const FAILURES: &str = "failures.csv";
-/// What stands beside the samples for readers: the study, what verification found, what the cards did, token-wise work.
-const BESIDE: [&str; 4] = ["study.toml", "verified.csv", "states.csv", "layer.csv"];
+const LAYER: &str = "layer.csv";
+/// What stands beside the samples for readers: the study, what verification found, what the cards did.
+const BESIDE: [&str; 3] = ["study.toml", "verified.csv", "states.csv"];
 
 /// A published run on cards.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +32,8 @@ pub struct Published {
     pub samples: Vec<Sample>,
     /// Samples of the peers.
     pub peers: Vec<PeerSample>,
+    /// Samples of a layer's token-wise work.
+    pub layer: Vec<LayerProduct>,
     /// What gave no samples.
     pub failures: Vec<Failed>,
 }
@@ -216,7 +219,7 @@ impl Published {
     /// # Errors
     /// File, line and what is wrong with it; samples that lack a rank.
     pub fn parse(files: &Shipped) -> Result<Self, Failure> {
-        files.only(&[&[ABOUT, CUDA, PEERS, FAILURES], &BESIDE[..]].concat())?;
+        files.only(&[&[ABOUT, CUDA, PEERS, FAILURES, LAYER], &BESIDE[..]].concat())?;
         let About { title, notes, card, run } = files.toml(ABOUT)?;
         let published = Self {
             name: files.name(),
@@ -226,6 +229,7 @@ impl Published {
             runs: run,
             samples: files.rows(CUDA, Sample::problem)?,
             peers: files.rows(PEERS, PeerSample::problem)?,
+            layer: files.rows(LAYER, LayerProduct::problem)?,
             failures: files.rows(FAILURES, |_: &Failed| None)?,
         };
         published.whole().map_err(|what| files.error(CUDA, what))?;

@@ -325,7 +325,9 @@ fn bootstrap(name: &str) -> Bootstrap<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Case, Mode, PeerSample, Sample, independent, times_of, times_of_peers};
+    use std::collections::BTreeMap;
+
+    use super::{Case, Mode, PeerSample, Sample, WaveTimes, independent, times_of, times_of_peers};
     use skewbench_plan::Pass;
 
     fn sample(pass: Pass, mode: Mode, rank: u32, sample: u32, ns: u64) -> Sample {
