@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use skewbench_cpu::needles;
+use skewbench_cpu::{Needle, needles};
 use skewbench_cuda::CudaError;
 use skewbench_cuda::attention::{Attention, CuDnn, CuDnnOptions, Plain};
 use skewbench_cuda::run::{
@@ -29,8 +29,15 @@ pub(super) trait Bench {
     /// The wave does not fit, or no kernel supports one of its calls.
     fn load(&mut self, wave: &Wave, carrier: Carrier) -> Result<(), Failure>;
 
-    /// Computes the loaded wave on fresh inputs and compares sampled rows with dense attention in f64. Returns the largest
-    /// error by tensor.
+    /// Gives the loaded wave random inputs with needles; all else is poisoned. Without, a wave would run on whatever its
+    /// memory holds, and a card is faster on zeros.
+    ///
+    /// # Errors
+    /// A card that fails.
+    fn fill(&mut self, wave: &Wave, seed: u64) -> Result<(), Failure>;
+
+    /// Computes the wave on the inputs that it was filled with and compares sampled rows with dense attention in f64. Returns
+    /// the largest error by tensor.
     ///
     /// # Errors
     /// A result that is wrong; a card that fails.
@@ -99,6 +106,16 @@ impl OnCards {
     }
 }
 
+/// Inputs of every domain of a wave, with their needles.
+fn inputs(wave: &Wave, seed: u64) -> Vec<(Generated, Vec<Needle>)> {
+    let of = |(number, Prepared { plan, .. }): (usize, &Prepared)| {
+        let needles = needles(plan, NEEDLES);
+        let made = Generated::new(seed, number as u32, plan.shape).with_needles(&plan.sequences, &needles);
+        (made, needles)
+    };
+    wave.domains.iter().enumerate().map(of).collect()
+}
+
 impl Bench for OnCards {
     fn load(&mut self, wave: &Wave, carrier: Carrier) -> Result<(), Failure> {
         let programs = wave.domains.iter().map(|domain| device_program(&domain.program, StepOptions::default()));
@@ -106,19 +123,24 @@ impl Bench for OnCards {
         self.session(carrier)?.load(&programs).map_err(unavailable)
     }
 
+    fn fill(&mut self, wave: &Wave, seed: u64) -> Result<(), Failure> {
+        let session = self.loaded()?;
+        session.poison().map_err(unavailable)?;
+        let inputs: Vec<Generated> = inputs(wave, seed).into_iter().map(|(inputs, _)| inputs).collect();
+        session.generate(&inputs).map_err(unavailable)
+    }
+
     fn verify(&mut self, wave: &Wave, seed: u64) -> Result<Vec<(&'static str, f64)>, Failure> {
         let session = self.loaded()?;
-        let mut inputs = Vec::new();
-        let mut samplers = Vec::new();
-        for (number, Prepared { plan, .. }) in wave.domains.iter().enumerate() {
-            let needles = needles(plan, NEEDLES);
-            let made = Generated::new(seed, number as u32, plan.shape).with_needles(&plan.sequences, &needles);
-            let options = SampleOptions { seed, most_pairs: MOST_PAIRS, ..SampleOptions::default() };
-            samplers.push(Sampler::new(number, made.clone(), &plan.sequences, &needles, options));
-            inputs.push(made);
-        }
-        session.poison().map_err(unavailable)?;
-        session.generate(&inputs).map_err(unavailable)?;
+        let options = SampleOptions { seed, most_pairs: MOST_PAIRS, ..SampleOptions::default() };
+        let mut samplers: Vec<Sampler> = inputs(wave, seed)
+            .into_iter()
+            .zip(&wave.domains)
+            .enumerate()
+            .map(|(number, ((made, needles), domain))| {
+                Sampler::new(number, made, &domain.plan.sequences, &needles, options)
+            })
+            .collect();
         let whole = Execution::of(Mode::Whole);
         session.execute(Pass::Forward, whole).map_err(unavailable)?;
         samplers.iter_mut().try_for_each(|sampler| sampler.forward(session)).map_err(unavailable)?;

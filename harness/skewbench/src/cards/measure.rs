@@ -183,8 +183,10 @@ fn one_turn(
 ) -> Result<(), Failure> {
     for (number, wave) in (0u32..).zip(&entrant.waves) {
         bench.load(wave, block.carrier)?;
+        let seed = plan.seed.wrapping_add(u64::from(number));
+        bench.fill(wave, seed)?;
         if round == 0 {
-            let errors = bench.verify(wave, plan.seed.wrapping_add(u64::from(number)))?;
+            let errors = bench.verify(wave, seed)?;
             log.verified(block.case, block.heads, block.transport(), &entrant.name, number, &errors)?;
         }
         let row = row(plan, block, entrant, number, wave);
@@ -273,11 +275,18 @@ mod tests {
         ranks: usize,
         calls: u64,
         broken: &'static str,
+        filled: bool,
     }
 
     impl Bench for Fake {
         fn load(&mut self, wave: &Wave, _: Carrier) -> Result<(), Failure> {
             self.ranks = wave.domains.iter().map(|domain| domain.program.ranks as usize).sum();
+            self.filled = false;
+            Ok(())
+        }
+
+        fn fill(&mut self, _: &Wave, _: u64) -> Result<(), Failure> {
+            self.filled = true;
             Ok(())
         }
 
@@ -289,6 +298,7 @@ mod tests {
         }
 
         fn execute(&mut self, _: Pass, _: run::Mode) -> Result<Vec<u64>, Failure> {
+            assert!(self.filled, "executed on memory that holds anything");
             self.calls += 1;
             Ok(vec![1000 + self.calls; self.ranks])
         }
@@ -306,7 +316,7 @@ mod tests {
         let found = find_study(&file.display().to_string()).expect("a study");
         let plan = plan(&found.study, Duration::from_secs(600));
         let mut log = Log::new(folder.path()).expect("a log");
-        let mut fake = Fake { ranks: 0, calls: 0, broken: "ring-zigzag" };
+        let mut fake = Fake { ranks: 0, calls: 0, broken: "ring-zigzag", filled: false };
         measure(&plan, &mut fake, &mut Resources::default(), &mut log).expect("measured");
         let (taken, failed) = log.finish().expect("finished");
         write_about(folder.path(), "t", &[], &card()).expect("written");
@@ -358,7 +368,7 @@ mod tests {
         let found = find_study(&file.display().to_string()).expect("a study");
         let plan = Plan { systems: vec!["libra".into()], chosen: true, ..plan(&found.study, Duration::ZERO) };
         let mut log = Log::new(folder.path()).expect("a log");
-        let mut fake = Fake { ranks: 0, calls: 0, broken: "" };
+        let mut fake = Fake { ranks: 0, calls: 0, broken: "", filled: false };
         measure(&plan, &mut fake, &mut Resources::default(), &mut log).expect("measured");
         assert_eq!((log.finish().expect("finished"), fake.calls), ((0, 5), 0));
     }

@@ -18,7 +18,7 @@ use crate::cli::CommonRunArgs;
 use crate::failure::{Exit, Failure};
 use crate::present::render_measured;
 use crate::scheduler::watch_interruptions;
-use crate::shipped::{Card, write_about};
+use crate::shipped::{Card, Failed, write_about};
 
 /// Folder of the samples below that of the report.
 const SAMPLES: &str = "run";
@@ -104,7 +104,15 @@ fn one(
     measure(&plan, &mut bench, resources, &mut log)?;
     let states = bench.states();
     drop(bench);
-    layers(&plan, resources, &folder)?;
+    if let Err(why) = layers(&plan, resources, &folder) {
+        log.failed(&Failed {
+            system: "token-wise work".to_owned(),
+            case: study.model.clone().unwrap_or_default(),
+            layout: "dp=1,cp=1".to_owned(),
+            transport: "none".to_owned(),
+            reason: why.message,
+        })?;
+    }
     let info = CardInfo::read(0).map_err(unavailable)?;
     let (taken, failed) = log.finish()?;
     std::fs::write(folder.join(STUDY), &found.text)
@@ -129,6 +137,9 @@ fn layers(plan: &Plan<'_>, resources: &mut Resources, folder: &Path) -> Result<(
         let step = step_of(case, plan.seed, resources)?;
         tokens.insert(step.window / case.layout.cp);
     }
+    if tokens.is_empty() {
+        return Ok(());
+    }
     let mut timer = CublasLt::open(0).map_err(unavailable)?;
     let path = folder.join(LAYER);
     let fail = |e: csv::Error| Failure::config(format!("{}: {e}", path.display()));
@@ -150,7 +161,9 @@ fn card(info: &CardInfo, cards: usize, states: &[Option<CardState>], begun: &str
             mhz(state.memory_mhz)
         )
     });
-    let command: Vec<String> = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    // Where the program lies is nobody's business.
+    let arguments = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned());
+    let command: Vec<String> = std::iter::once("skewbench".to_owned()).chain(arguments).collect();
     Card {
         card: info.name.clone(),
         cards: cards as u32,
@@ -175,6 +188,9 @@ fn claim(out: &Path, force: bool) -> Result<(), Failure> {
                 "{}: holds files; choose an empty or new folder with --out, or set this one aside with --force",
                 out.display()
             )));
+        }
+        if out.file_name().is_none() {
+            return Err(Failure::usage(format!("--out {}: give a folder by its name to set it aside", out.display())));
         }
         let aside = (1..).map(|n| out.with_extension(format!("old-{n}"))).find(|path| !path.exists());
         std::fs::rename(out, aside.unwrap_or_default()).map_err(fail)?;

@@ -190,6 +190,9 @@ fn read(id: String, text: String, file: &str) -> Result<FoundStudy, Failure> {
     if let Some((key, n)) = counts.into_iter().find(|(_, n)| !SAMPLES.contains(n)) {
         return wrong(format!("{key} = {n}; give {} to {}", SAMPLES.start(), SAMPLES.end()));
     }
+    if !(8..=256).contains(&study.head_dim) || !study.head_dim.is_multiple_of(8) || study.warm_up > *SAMPLES.end() {
+        return wrong(format!("head_dim is a multiple of 8 from 8 to 256, warm_up at most {}", SAMPLES.end()));
+    }
     for case in &study.cases {
         let wrong = |what: String| wrong(format!("case {}: {what}", case.name));
         if case.documents.is_empty() == case.workload.is_none() {
@@ -198,8 +201,9 @@ fn read(id: String, text: String, file: &str) -> Result<FoundStudy, Failure> {
         if case.workload.is_none() && case.window_tokens.is_some() {
             return wrong("window_tokens is that of a workload; remove it".to_owned());
         }
-        if case.ranks() == 0 || case.waves == 0 || case.heads.is_empty() {
-            return wrong("dp, cp and waves are at least 1, and heads are given".to_owned());
+        let counts = [case.layout.dp, case.layout.cp, case.waves];
+        if counts.iter().any(|n| !SAMPLES.contains(n)) || case.heads.is_empty() {
+            return wrong(format!("dp, cp and waves are 1 to {}, and heads are given", SAMPLES.end()));
         }
         if case.samples.into_iter().chain(case.rounds).any(|n| !SAMPLES.contains(&n)) {
             return wrong(format!("samples and rounds; give {} to {}", SAMPLES.start(), SAMPLES.end()));

@@ -111,7 +111,7 @@ fn dense_sentences(times: &[Times], peers: &[PeerTimes]) -> Vec<String> {
             let ours = times.iter().filter(|t| t.case == *case).flat_map(|t| t.waves.iter().map(move |w| (t, w)));
             let fastest = ours
                 .filter(|(_, w)| w.pass == pass)
-                .filter_map(|(t, w)| Some((t, independent(&best.slowest, w.samples())?)))
+                .filter_map(|(t, w)| Some((t, independent(&best.slowest, &w.samples())?)))
                 .max_by(|a, b| a.1.value.total_cmp(&b.1.value));
             let Some((t, speed)) = fastest else { continue };
             sentences.push(format!(
@@ -149,7 +149,7 @@ fn dense_figure(id: String, run: &str, times: &[Times], peers: &[PeerTimes]) -> 
                 .flat_map(|t| t.waves.iter().map(move |w| (t, w)))
                 .filter(|(_, w)| w.pass == pass)
                 .filter_map(|(t, w)| {
-                    let speed = best.and_then(|b| independent(&b.slowest, w.samples()));
+                    let speed = best.and_then(|b| independent(&b.slowest, &w.samples()));
                     Some((t.system.clone(), label(t, times), w.tflop_per_s(case)?, w.time()?, w.of_bare(), speed))
                 });
             let all: Vec<_> = theirs.chain(ours).collect();

@@ -71,8 +71,8 @@ pub struct WaveTimes {
     pub pairs: u64,
     /// Pieces of heads that the plan overlaps in this wave; 1 where it overlaps none.
     pub pieces: u32,
-    /// Time of the slowest rank in every repetition, nanoseconds, by mode.
-    pub slowest: BTreeMap<Mode, Vec<f64>>,
+    /// Time of the slowest rank, nanoseconds, by mode and number of the repetition.
+    pub slowest: BTreeMap<Mode, BTreeMap<u32, f64>>,
     /// Median of every rank with everything issued, nanoseconds.
     pub by_rank: Vec<f64>,
 }
@@ -114,7 +114,7 @@ fn wave_times(pass: Pass, wave: u32, samples: &[&Sample]) -> WaveTimes {
         wave,
         pairs: samples.first().map_or(0, |s| s.pairs),
         pieces: samples.first().map_or(1, |s| s.pieces),
-        slowest: slowest.into_iter().map(|(mode, times)| (mode, times.into_values().collect())).collect(),
+        slowest,
         by_rank: by_rank.values().map(|times| median(times)).collect(),
     }
 }
@@ -123,42 +123,54 @@ fn wave_times(pass: Pass, wave: u32, samples: &[&Sample]) -> WaveTimes {
 const TELLING: f64 = 0.1;
 
 impl WaveTimes {
-    /// Samples of the slowest rank in a mode.
-    fn of(&self, mode: Mode) -> Option<&[f64]> {
-        self.slowest.get(&mode).map(Vec::as_slice)
+    /// Times of the slowest rank in a mode.
+    fn of(&self, mode: Mode) -> Option<Vec<f64>> {
+        Some(self.slowest.get(&mode)?.values().copied().collect())
+    }
+
+    /// Times in several modes of the repetitions that have them all: those were measured side by side.
+    fn side_by_side<const N: usize>(&self, modes: [Mode; N]) -> Option<[Vec<f64>; N]> {
+        let all = modes.iter().map(|mode| self.slowest.get(mode)).collect::<Option<Vec<_>>>()?;
+        let shared = all.first()?.keys().filter(|n| all.iter().all(|times| times.contains_key(*n)));
+        let mut columns = [const { Vec::new() }; N];
+        for number in shared {
+            columns.iter_mut().zip(&all).for_each(|(column, times)| column.push(times[number]));
+        }
+        columns.first().is_some_and(|column| !column.is_empty()).then_some(columns)
     }
 
     /// Median time of the slowest rank, nanoseconds.
     pub fn time(&self) -> Option<Estimated> {
-        paired("published time", &[self.of(Mode::All)?], |m| m[0])
+        paired("published time", &[&self.of(Mode::All)?], |m| m[0])
     }
 
     /// Hidden share of the transfers; none where the plan overlaps nothing, a mode was not measured, or the transfers are so
     /// short beside the computation that what differs between two executions of it would be taken for them.
     pub fn hidden_share(&self) -> Option<Estimated> {
-        let of = |mode| self.of(mode).map(median);
-        if self.pieces < 2 || of(Mode::TransfersOnly)? < TELLING * of(Mode::ComputeOnly)? {
+        let [all, compute, transfers] = self.side_by_side([Mode::All, Mode::ComputeOnly, Mode::TransfersOnly])?;
+        if self.pieces < 2 || median(&transfers) < TELLING * median(&compute) {
             return None;
         }
         let can = f64::from(self.pieces - 1) / f64::from(self.pieces);
-        let columns = [self.of(Mode::All)?, self.of(Mode::ComputeOnly)?, self.of(Mode::TransfersOnly)?];
+        let columns = [&all[..], &compute[..], &transfers[..]];
         paired("published hidden share", &columns, |m| (m[2] - (m[0] - m[1])) / (can * m[2]))
     }
 
     /// Time of the bare attention calls over that of the program.
     pub fn of_bare(&self) -> Option<Estimated> {
-        paired("published share of bare calls", &[self.of(Mode::Bare)?, self.of(Mode::All)?], |m| m[0] / m[1])
+        let [bare, all] = self.side_by_side([Mode::Bare, Mode::All])?;
+        paired("published share of bare calls", &[&bare, &all], |m| m[0] / m[1])
     }
 
     /// TFLOP/s of a card, from exact pairs.
     pub fn tflop_per_s(&self, case: &Case) -> Option<Estimated> {
         let flops =
             flops(pass_name(self.pass)) * f64::from(case.q_heads) * f64::from(case.head_dim) * self.pairs as f64;
-        rate(flops / f64::from(case.ranks()), self.of(Mode::All)?)
+        rate(flops / f64::from(case.ranks()), &self.of(Mode::All)?)
     }
 
     /// Samples with everything issued.
-    pub fn samples(&self) -> &[f64] {
+    pub fn samples(&self) -> Vec<f64> {
         self.of(Mode::All).unwrap_or_default()
     }
 }
@@ -173,11 +185,11 @@ impl Times {
     /// Both passes of the slowest wave, in every repetition, nanoseconds; none where a pass is missing. The slowest wave is
     /// taken inside each repetition, so that its median has an interval.
     pub fn worst_wave(&self) -> Option<Vec<f64>> {
-        let mut waves: BTreeMap<u32, [Option<&[f64]>; 2]> = BTreeMap::new();
+        let mut waves: BTreeMap<u32, [Option<Vec<f64>>; 2]> = BTreeMap::new();
         for w in &self.waves {
             waves.entry(w.wave).or_default()[usize::from(w.pass == Pass::Backward)] = w.of(Mode::All);
         }
-        let waves: Vec<(&[f64], &[f64])> =
+        let waves: Vec<(Vec<f64>, Vec<f64>)> =
             waves.into_values().map(|[forward, backward]| forward.zip(backward)).collect::<Option<_>>()?;
         let repetitions = waves.iter().map(|(f, b)| f.len().min(b.len())).min()?;
         let at = |i: usize| waves.iter().map(|(f, b)| f[i] + b[i]).fold(0.0, f64::max);
@@ -374,7 +386,7 @@ mod tests {
         // 10 of 40 are exposed and 30 can be hidden: all of them are.
         assert!((wave.hidden_share().unwrap().value - 1.0).abs() < 1e-12);
         assert_eq!(WaveTimes { pieces: 1, ..wave.clone() }.hidden_share(), None);
-        let short = BTreeMap::from([(Mode::TransfersOnly, vec![9.0])]);
+        let short = BTreeMap::from([(Mode::TransfersOnly, BTreeMap::from([(0, 9.0)]))]);
         let slowest = wave.slowest.clone().into_iter().chain(short).collect();
         assert_eq!(WaveTimes { slowest, ..wave.clone() }.hidden_share(), None);
         assert!((wave.of_bare().unwrap().value - 0.9).abs() < 1e-12);
