@@ -131,8 +131,13 @@ class Browser:
             raise BrowserError(f"no answer from the driver: {error}") from None
 
     def command(self, path, body=None):
-        """A WebDriver command of this session."""
-        return self._call("POST", f"/session/{self.session}/{path}", body)
+        """A WebDriver command of this session, again where a busy machine kept the renderer from answering in the driver's ten seconds."""
+        for last in (False, False, True):
+            try:
+                return self._call("POST", f"/session/{self.session}/{path}", body)
+            except BrowserError as error:
+                if last or "receiving message from renderer" not in str(error):
+                    raise
 
     def devtools(self, name, **parameters):
         """A command of the DevTools protocol."""
