@@ -16,5 +16,5 @@ mod tolerance;
 
 pub use card_info::{CardInfo, launch_timer};
 pub use error::CudaError;
-pub use timers::{Carrier, CopyTimer, LinkTimer, Overlap};
+pub use timers::{CopyTimer, LinkTimer, Overlap};
 pub use tolerance::{BF16_TOLERANCE, LSE_TOLERANCE};

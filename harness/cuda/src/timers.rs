@@ -1,4 +1,5 @@
 use crate::CudaError;
+use crate::run::Transport;
 
 /// Times kernels that move rows on a card.
 pub trait CopyTimer {
@@ -13,15 +14,6 @@ pub trait CopyTimer {
     /// # Errors
     /// As [`copy_ns`](Self::copy_ns).
     fn merge_ns(&mut self, bytes: u64, warm_up: u32, repeats: u32) -> Result<Vec<f64>, CudaError>;
-}
-
-/// What carries transfers between cards of a host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Carrier {
-    /// NCCL kernels.
-    Nccl,
-    /// Peer copies.
-    CopyEngines,
 }
 
 /// Attention and an exchange, alone and at once, nanoseconds.
@@ -43,11 +35,17 @@ pub trait LinkTimer {
     ///
     /// # Errors
     /// A library is absent; no memory is left; a card fails.
-    fn exchange_ns(&mut self, carrier: Carrier, bytes: u64, warm_up: u32, repeats: u32) -> Result<Vec<f64>, CudaError>;
+    fn exchange_ns(
+        &mut self,
+        transport: Transport,
+        bytes: u64,
+        warm_up: u32,
+        repeats: u32,
+    ) -> Result<Vec<f64>, CudaError>;
 
     /// What attention and an exchange do to each other.
     ///
     /// # Errors
     /// As [`exchange_ns`](Self::exchange_ns).
-    fn overlap(&mut self, carrier: Carrier) -> Result<Overlap, CudaError>;
+    fn overlap(&mut self, transport: Transport) -> Result<Overlap, CudaError>;
 }

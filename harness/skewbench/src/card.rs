@@ -4,7 +4,7 @@ use skewbench_cuda::attention::LaunchTimer;
 use skewbench_cuda::{CardInfo, launch_timer};
 
 use crate::cells::ReplayKey;
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 
 /// Where the random operands of timed launches start: their values do not change times, and are the same in every run.
 const OPERANDS_SEED: u64 = 1;
@@ -21,11 +21,9 @@ impl Card {
     /// Opens a card by its ordinal.
     ///
     /// # Errors
-    /// [`Exit::Unavailable`] with what is missing.
+    /// [`Exit::Unavailable`](crate::failure::Exit::Unavailable) with what is missing.
     pub fn open(ordinal: usize) -> Result<Self, Failure> {
-        let opened = CardInfo::read(ordinal)
-            .and_then(|info| Ok(Self { info, timer: Box::new(launch_timer(ordinal, OPERANDS_SEED)?) }));
-        opened.map_err(|error| Failure::new(Exit::Unavailable, error))
+        Ok(Self { info: CardInfo::read(ordinal)?, timer: Box::new(launch_timer(ordinal, OPERANDS_SEED)?) })
     }
 
     /// How cells name it.

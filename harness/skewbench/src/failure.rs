@@ -65,6 +65,12 @@ impl From<skewbench_external::CatalogueError> for Failure {
     }
 }
 
+impl From<skewbench_cuda::CudaError> for Failure {
+    fn from(error: skewbench_cuda::CudaError) -> Self {
+        Self::new(Exit::Unavailable, error)
+    }
+}
+
 impl Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.message)

@@ -16,12 +16,22 @@ pub enum Placement {
 
 /// What carries messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "snake_case")]
 pub enum Transport {
     /// NCCL's send and receive, grouped: kernels on multiprocessors.
     Nccl,
     /// Peer copies by the cards' copy engines, which need no multiprocessor.
     CopyEngines,
+}
+
+impl Transport {
+    /// Name in files and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nccl => "nccl",
+            Self::CopyEngines => "copy_engines",
+        }
+    }
 }
 
 /// What of a program is issued.

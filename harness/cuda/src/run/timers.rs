@@ -10,7 +10,7 @@ use crate::attention::packed;
 use crate::steps::{
     Action, DeviceProgram, Element, Exchange, Message, PassSteps, RankDevice, Region, RowMove, Step, Work,
 };
-use crate::{Carrier, CopyTimer, CudaError, LinkTimer, Overlap};
+use crate::{CopyTimer, CudaError, LinkTimer, Overlap};
 
 /// Elements of a row and head of the rows that are moved.
 const WIDTH: u32 = 128;
@@ -58,13 +58,6 @@ impl SessionTimer {
     }
 }
 
-fn transport(carrier: Carrier) -> Transport {
-    match carrier {
-        Carrier::Nccl => Transport::Nccl,
-        Carrier::CopyEngines => Transport::CopyEngines,
-    }
-}
-
 fn step(instr: InstrKind, work: Work) -> Step {
     Step { instr, micro_batch: 0, after: Vec::new(), work: vec![work] }
 }
@@ -108,46 +101,44 @@ fn slowest(session: &mut Session, warm_up: u32, repeats: u32) -> Result<Vec<f64>
     Ok(times)
 }
 
-/// Rows of `bytes` in bf16 and what moves them, with where the source and the destination begin.
+/// Rows that `bytes` hold in bf16, and bytes of one.
 fn rows(bytes: u64) -> (u32, u64) {
     let row = u64::from(HEADS * WIDTH) * Element::Bf16.bytes();
     let rows = (bytes / row).clamp(1, u64::from(u32::MAX)) as u32;
     (rows, row)
 }
 
+/// Copies rows of `bytes` to behind themselves; with the bytes of whole rows.
+fn copy(bytes: u64) -> (RowMove, u64) {
+    let (rows, row) = rows(bytes);
+    let size = u64::from(rows) * row;
+    let copy = RowMove {
+        from: 0,
+        to: size,
+        rows,
+        heads: HEADS,
+        width: WIDTH,
+        from_stride: row,
+        to_stride: row,
+        from_element: Element::Bf16,
+        to_element: Element::Bf16,
+        action: Action::Write,
+    };
+    (copy, size)
+}
+
 impl CopyTimer for SessionTimer {
     fn copy_ns(&mut self, bytes: u64, warm_up: u32, repeats: u32) -> Result<Vec<f64>, CudaError> {
-        let (rows, row) = rows(bytes);
-        let size = u64::from(rows) * row;
-        let moved = RowMove {
-            from: 0,
-            to: size,
-            rows,
-            heads: HEADS,
-            width: WIDTH,
-            from_stride: row,
-            to_stride: row,
-            from_element: Element::Bf16,
-            to_element: Element::Bf16,
-            action: Action::Write,
-        };
-        self.alone(2 * size, Work::Rows(vec![moved]), warm_up, repeats)
+        let (copy, size) = copy(bytes);
+        self.alone(2 * size, Work::Rows(vec![copy]), warm_up, repeats)
     }
 
     fn merge_ns(&mut self, bytes: u64, warm_up: u32, repeats: u32) -> Result<Vec<f64>, CudaError> {
-        let (rows, row) = rows(bytes);
-        let size = u64::from(rows) * row;
-        let lse = u64::from(rows) * u64::from(HEADS) * Element::F32.bytes();
+        let (copy, size) = copy(bytes);
         let lse_row = u64::from(HEADS) * Element::F32.bytes();
-        let moved = RowMove {
-            from: 0,
-            to: size,
-            rows,
-            heads: HEADS,
-            width: WIDTH,
-            from_stride: row,
-            to_stride: 2 * row,
-            from_element: Element::Bf16,
+        let lse = u64::from(copy.rows) * lse_row;
+        let merge = RowMove {
+            to_stride: 2 * copy.to_stride,
             to_element: Element::F32,
             action: Action::Merge {
                 from_lse: 3 * size,
@@ -155,8 +146,9 @@ impl CopyTimer for SessionTimer {
                 from_lse_stride: lse_row,
                 to_lse_stride: lse_row,
             },
+            ..copy
         };
-        self.alone(3 * size + 2 * lse, Work::Rows(vec![moved]), warm_up, repeats)
+        self.alone(3 * size + 2 * lse, Work::Rows(vec![merge]), warm_up, repeats)
     }
 }
 
@@ -171,7 +163,13 @@ fn exchange(rank: u32, ranks: u32, call: u32, bytes: u64) -> Exchange {
 }
 
 impl LinkTimer for SessionTimer {
-    fn exchange_ns(&mut self, carrier: Carrier, bytes: u64, warm_up: u32, repeats: u32) -> Result<Vec<f64>, CudaError> {
+    fn exchange_ns(
+        &mut self,
+        transport: Transport,
+        bytes: u64,
+        warm_up: u32,
+        repeats: u32,
+    ) -> Result<Vec<f64>, CudaError> {
         let cards = self.cards;
         let ranks = (0..cards as u32)
             .map(|of| {
@@ -179,12 +177,12 @@ impl LinkTimer for SessionTimer {
                 rank(2 * bytes, vec![vec![step(InstrKind::Transfer { call: 0 }, work)]])
             })
             .collect();
-        let session = self.session(transport(carrier), cards)?;
+        let session = self.session(transport, cards)?;
         load(session, ranks)?;
         slowest(session, warm_up, repeats)
     }
 
-    fn overlap(&mut self, carrier: Carrier) -> Result<Overlap, CudaError> {
+    fn overlap(&mut self, transport: Transport) -> Result<Overlap, CudaError> {
         let cards = self.cards;
         let (q_heads, kv_heads) = OVERLAPPED_HEADS;
         let tiles = [OVERLAPPED];
@@ -214,7 +212,7 @@ impl LinkTimer for SessionTimer {
                 })
                 .collect()
         };
-        let session = self.session(transport(carrier), cards)?;
+        let session = self.session(transport, cards)?;
         let mut measure = |launches: u32, exchanges: u32| -> Result<[f64; 2], CudaError> {
             load(session, program(launches, exchanges))?;
             session.execute(Pass::Forward, Execution::of(Mode::Whole))?;

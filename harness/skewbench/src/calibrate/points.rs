@@ -1,5 +1,5 @@
-use skewbench_cuda::Carrier;
 use skewbench_cuda::gemm::GemmShape;
+use skewbench_cuda::run::Transport;
 use skewbench_plan::{LaunchShape, Mask, Pass, TileShape, causal_pairs};
 use skewbench_sim::Pricing;
 use skewbench_workloads::{StreamOptions, WindowStream, Workload};
@@ -45,9 +45,9 @@ pub enum Work {
     /// A merge of outputs, bytes.
     Merge(u64),
     /// An exchange between cards, bytes.
-    Exchange(Carrier, u64),
+    Exchange(Transport, u64),
     /// Attention under an exchange.
-    Overlap(Carrier),
+    Overlap(Transport),
 }
 
 /// Something to measure, with a name that no other point has.
@@ -141,14 +141,15 @@ pub fn points(pricing: &Pricing, seed: u64) -> Result<Vec<Point>, Failure> {
             list.push(Point { name: format!("{name} {bytes}"), work, level: 0, seconds: 0.02 });
         }
     }
-    for (name, carrier) in [("nccl", Carrier::Nccl), ("copy_engines", Carrier::CopyEngines)] {
+    for transport in [Transport::Nccl, Transport::CopyEngines] {
+        let name = transport.name();
         for exponent in (12..=30).step_by(2) {
             let bytes = 1u64 << exponent;
-            let work = Work::Exchange(carrier, bytes);
+            let work = Work::Exchange(transport, bytes);
             list.push(Point { name: format!("exchange {name} {bytes}"), work, level: 0, seconds: 0.05 });
         }
         let name = format!("overlap {name}");
-        list.push(Point { name, work: Work::Overlap(carrier), level: 0, seconds: 2.0 });
+        list.push(Point { name, work: Work::Overlap(transport), level: 0, seconds: 2.0 });
     }
     // Launches as systems make them.
     for (preset, heads) in [("paper-256k", [(4, 1), (32, 4)]), ("paper-1m", [(2, 1), (8, 1)])] {

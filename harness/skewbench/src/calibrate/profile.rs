@@ -1,4 +1,5 @@
-use skewbench_cuda::{CardInfo, Carrier};
+use skewbench_cuda::CardInfo;
+use skewbench_cuda::run::Transport;
 use skewbench_plan::{Mask, Pass};
 use skewbench_sim::Profile;
 use skewbench_sim::profile::{
@@ -92,11 +93,11 @@ pub fn build(points: &[Point], journal: &Journal, base: &Profile, machine: &Mach
         profile.gemm.source = source("cublasLt, bf16, f32 sums; median rate of products of at least 1e12 FLOPs".into());
     }
     copies(&seen, &mut profile, &source);
-    for (carrier, link, contention) in [
-        (Carrier::Nccl, &mut profile.intra_node.nccl, &mut profile.contention.nccl),
-        (Carrier::CopyEngines, &mut profile.intra_node.copy_engines, &mut profile.contention.copy_engines),
+    for (transport, link, contention) in [
+        (Transport::Nccl, &mut profile.intra_node.nccl, &mut profile.contention.nccl),
+        (Transport::CopyEngines, &mut profile.intra_node.copy_engines, &mut profile.contention.copy_engines),
     ] {
-        links(&seen, carrier, link, contention, &source);
+        links(&seen, transport, link, contention, &source);
     }
     profile.validate(&machine.name).map_err(Failure::config)?;
     Ok(profile)
@@ -185,7 +186,7 @@ fn copies(seen: &[Seen<'_>], profile: &mut Profile, source: &dyn Fn(String) -> S
 
 fn links(
     seen: &[Seen<'_>],
-    carrier: Carrier,
+    transport: Transport,
     link: &mut Link,
     contention: &mut ContentionFactors,
     source: &dyn Fn(String) -> Source,
@@ -193,8 +194,8 @@ fn links(
     let mut points: Vec<(u64, f64)> = Vec::new();
     for point in seen {
         match point.work {
-            Work::Exchange(other, bytes) if *other == carrier => points.push((*bytes, point.ns)),
-            Work::Overlap(other) if *other == carrier => {
+            Work::Exchange(other, bytes) if *other == transport => points.push((*bytes, point.ns)),
+            Work::Overlap(other) if *other == transport => {
                 if let [compute, transfer, compute_together, transfer_together] = point.all {
                     let rate = |alone: f64, together: f64| (alone / together).clamp(0.001, 1.0);
                     contention.compute_rate = rate(*compute, *compute_together);

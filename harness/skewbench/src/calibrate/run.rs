@@ -46,12 +46,12 @@ impl Instruments<'_> {
             Work::Gemm(shape) => self.products.as_mut().ok_or_else(missing)?.time(*shape, WARM_UP, 2 * REPEATS),
             Work::Copy(bytes) => self.copies.as_mut().ok_or_else(missing)?.copy_ns(*bytes, WARM_UP, 2 * REPEATS),
             Work::Merge(bytes) => self.copies.as_mut().ok_or_else(missing)?.merge_ns(*bytes, WARM_UP, 2 * REPEATS),
-            Work::Exchange(carrier, bytes) => {
-                self.links.as_mut().ok_or_else(missing)?.exchange_ns(*carrier, *bytes, WARM_UP, 2 * REPEATS)
+            Work::Exchange(transport, bytes) => {
+                self.links.as_mut().ok_or_else(missing)?.exchange_ns(*transport, *bytes, WARM_UP, 2 * REPEATS)
             }
-            Work::Overlap(carrier) => {
+            Work::Overlap(transport) => {
                 let Overlap { compute_alone_ns, transfer_alone_ns, compute_together_ns, transfer_together_ns } =
-                    self.links.as_mut().ok_or_else(missing)?.overlap(*carrier)?;
+                    self.links.as_mut().ok_or_else(missing)?.overlap(*transport)?;
                 Ok(vec![compute_alone_ns, transfer_alone_ns, compute_together_ns, transfer_together_ns])
             }
         }

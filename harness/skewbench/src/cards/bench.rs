@@ -1,7 +1,6 @@
 use std::sync::Arc;
 
 use skewbench_cpu::{Needle, needles};
-use skewbench_cuda::CudaError;
 use skewbench_cuda::attention::{Attention, CuDnn, CuDnnOptions, Plain};
 use skewbench_cuda::run::{
     AttentionFactory, CardState, Execution, Generated, Mode, SampleOptions, Sampler, Session, SessionOptions, Transport,
@@ -9,7 +8,6 @@ use skewbench_cuda::run::{
 use skewbench_cuda::steps::{StepOptions, device_program};
 use skewbench_plan::Pass;
 
-use super::study::Carrier;
 use super::waves::Wave;
 use crate::cells::Prepared;
 use crate::cli::Kernel;
@@ -27,7 +25,7 @@ pub(super) trait Bench {
     ///
     /// # Errors
     /// The wave does not fit, or no kernel supports one of its calls.
-    fn load(&mut self, wave: &Wave, carrier: Carrier) -> Result<(), Failure>;
+    fn load(&mut self, wave: &Wave, transport: Transport) -> Result<(), Failure>;
 
     /// Gives the loaded wave random inputs with needles; all else is poisoned. Without, a wave would run on whatever its
     /// memory holds, and a card is faster on zeros.
@@ -64,14 +62,9 @@ pub fn factory(kernel: Kernel, repeatable: bool) -> AttentionFactory {
     })
 }
 
-/// A failure of cards or their libraries.
-pub(super) fn unavailable(error: CudaError) -> Failure {
-    Failure::new(Exit::Unavailable, error)
-}
-
 /// Cards of this host, one a rank.
 pub(super) struct OnCards {
-    session: Option<(Carrier, Session)>,
+    session: Option<(Transport, Session)>,
     ranks: usize,
 }
 
@@ -82,20 +75,16 @@ impl OnCards {
     /// A library or card that is absent.
     pub fn open(ranks: usize) -> Result<Self, Failure> {
         let mut this = Self { session: None, ranks };
-        this.session(Carrier::CopyEngines)?;
+        this.session(Transport::CopyEngines)?;
         Ok(this)
     }
 
-    fn session(&mut self, carrier: Carrier) -> Result<&mut Session, Failure> {
-        if self.session.as_ref().is_none_or(|(of, _)| *of != carrier) {
+    fn session(&mut self, transport: Transport) -> Result<&mut Session, Failure> {
+        if self.session.as_ref().is_none_or(|(of, _)| *of != transport) {
             self.session = None;
-            let transport = match carrier {
-                Carrier::Nccl => Transport::Nccl,
-                Carrier::CopyEngines => Transport::CopyEngines,
-            };
             let options = SessionOptions { transport, ..SessionOptions::default() };
-            let opened = Session::open(self.ranks, options, factory(Kernel::Cudnn, false)).map_err(unavailable)?;
-            self.session = Some((carrier, opened));
+            let opened = Session::open(self.ranks, options, factory(Kernel::Cudnn, false))?;
+            self.session = Some((transport, opened));
         }
         self.loaded()
     }
@@ -117,17 +106,17 @@ fn inputs(wave: &Wave, seed: u64) -> Vec<(Generated, Vec<Needle>)> {
 }
 
 impl Bench for OnCards {
-    fn load(&mut self, wave: &Wave, carrier: Carrier) -> Result<(), Failure> {
+    fn load(&mut self, wave: &Wave, transport: Transport) -> Result<(), Failure> {
         let programs = wave.domains.iter().map(|domain| device_program(&domain.program, StepOptions::default()));
-        let programs = programs.collect::<Result<Vec<_>, _>>().map_err(unavailable)?;
-        self.session(carrier)?.load(&programs).map_err(unavailable)
+        let programs = programs.collect::<Result<Vec<_>, _>>()?;
+        self.session(transport)?.load(&programs).map_err(Failure::from)
     }
 
     fn fill(&mut self, wave: &Wave, seed: u64) -> Result<(), Failure> {
         let session = self.loaded()?;
-        session.poison().map_err(unavailable)?;
+        session.poison()?;
         let inputs: Vec<Generated> = inputs(wave, seed).into_iter().map(|(inputs, _)| inputs).collect();
-        session.generate(&inputs).map_err(unavailable)
+        session.generate(&inputs).map_err(Failure::from)
     }
 
     fn verify(&mut self, wave: &Wave, seed: u64) -> Result<Vec<(&'static str, f64)>, Failure> {
@@ -142,10 +131,10 @@ impl Bench for OnCards {
             })
             .collect();
         let whole = Execution::of(Mode::Whole);
-        session.execute(Pass::Forward, whole).map_err(unavailable)?;
-        samplers.iter_mut().try_for_each(|sampler| sampler.forward(session)).map_err(unavailable)?;
-        session.execute(Pass::Backward, whole).map_err(unavailable)?;
-        samplers.iter_mut().try_for_each(|sampler| sampler.backward(session)).map_err(unavailable)?;
+        session.execute(Pass::Forward, whole)?;
+        samplers.iter_mut().try_for_each(|sampler| sampler.forward(session))?;
+        session.execute(Pass::Backward, whole)?;
+        samplers.iter_mut().try_for_each(|sampler| sampler.backward(session))?;
         let mut worst: Vec<(&'static str, f64)> = Vec::new();
         for report in samplers.iter().map(Sampler::report) {
             report.verdict().map_err(|e| Failure::new(Exit::Verification, e))?;
@@ -160,7 +149,7 @@ impl Bench for OnCards {
     }
 
     fn execute(&mut self, pass: Pass, mode: Mode) -> Result<Vec<u64>, Failure> {
-        let times = self.loaded()?.execute(pass, Execution::of(mode)).map_err(unavailable)?;
+        let times = self.loaded()?.execute(pass, Execution::of(mode))?;
         Ok(times.into_iter().map(|time| time.ns).collect())
     }
 

@@ -57,7 +57,7 @@ pub(super) fn time_layer(model: &Model, tokens: u32, timer: &mut dyn GemmTimer) 
         let passes = [(Pass::Forward, vec![shape]), (Pass::Backward, backward(shape).to_vec())];
         for (pass, shapes) in passes {
             for shape in shapes {
-                let samples = timer.time(shape, WARM_UP, SAMPLES).map_err(super::bench::unavailable)?;
+                let samples = timer.time(shape, WARM_UP, SAMPLES)?;
                 rows.extend((0u32..).zip(samples).map(|(sample, ns)| LayerProduct {
                     model: model.name.clone(),
                     tokens,

@@ -1,11 +1,11 @@
 use std::time::{Duration, Instant};
 
-use skewbench_cuda::run;
+use skewbench_cuda::run::{self, Transport};
 use skewbench_plan::{Pass, Step};
 
 use super::bench::Bench;
 use super::log::Log;
-use super::study::{Carrier, CaseFile, StudyFile};
+use super::study::{CaseFile, StudyFile};
 use super::waves::{Setting, Wave, step_of, waves_of};
 use crate::cells::Resources;
 use crate::failure::{Exit, Failure};
@@ -32,7 +32,7 @@ pub(super) struct Plan<'a> {
 struct Block<'a> {
     case: &'a CaseFile,
     heads: (u16, u16),
-    carrier: Carrier,
+    carrier: Transport,
     samples: u32,
     rounds: u32,
     systems: &'a [String],
@@ -113,7 +113,7 @@ fn blocks<'a>(plan: &'a Plan<'_>) -> Vec<Block<'a>> {
             let carriers = if case.transports.is_empty() { &plan.study.transports } else { &case.transports };
             // Ranks that send nothing to each other are the same under every transport.
             let carriers = if case.ranks() == 1 { &carriers[..1] } else { &carriers[..] };
-            let block = |carrier: &Carrier| {
+            let block = |carrier: &Transport| {
                 let systems = own(&case.systems);
                 Block { case, heads: *heads, carrier: *carrier, samples, rounds, systems }
             };
@@ -279,7 +279,7 @@ mod tests {
     }
 
     impl Bench for Fake {
-        fn load(&mut self, wave: &Wave, _: Carrier) -> Result<(), Failure> {
+        fn load(&mut self, wave: &Wave, _: Transport) -> Result<(), Failure> {
             self.ranks = wave.domains.iter().map(|domain| domain.program.ranks as usize).sum();
             self.filled = false;
             Ok(())

@@ -13,5 +13,5 @@ mod waves;
 pub use bench::factory;
 pub use predict::{Predicted, PredictedRow, predict};
 pub use run::run_studies;
-pub use study::{Carrier, CaseFile, FoundStudy, LayoutFile, StudyFile, find_study, studies};
+pub use study::{CaseFile, FoundStudy, LayoutFile, StudyFile, find_study, studies};
 pub use verify::{CardOptions, Cards};

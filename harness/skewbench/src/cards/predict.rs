@@ -10,6 +10,7 @@ use super::study::{CaseFile, StudyFile, parse_study};
 use super::waves::{Setting, Wave, step_of, waves_of};
 use crate::cells::Resources;
 use crate::failure::Failure;
+use crate::present::write_text;
 use crate::shipped::{Mode, Published, Sample, Shipped, pass_name};
 
 /// File of what a run planned with.
@@ -31,9 +32,7 @@ impl Planned {
     /// # Errors
     /// A file that cannot be written.
     pub fn write(&self, folder: &Path) -> Result<(), Failure> {
-        let path = folder.join(PLANNED);
-        let text = serde_json::to_string(self).map_err(Failure::internal)?;
-        std::fs::write(&path, text).map_err(|e| Failure::config(format!("{}: {e}", path.display())))
+        write_text(&serde_json::to_string(self).map_err(Failure::internal)?, &folder.join(PLANNED))
     }
 
     fn read(folder: &Path) -> Result<Self, Failure> {

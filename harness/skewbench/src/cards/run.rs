@@ -6,7 +6,7 @@ use skewbench_cuda::gemm::CublasLt;
 use skewbench_cuda::run::{CardState, cards};
 use skewbench_cuda::{CardInfo, CudaError};
 
-use super::bench::{Bench as _, OnCards, unavailable};
+use super::bench::{Bench as _, OnCards};
 use super::layer::time_layer;
 use super::log::Log;
 use super::measure::{Plan, measure};
@@ -15,8 +15,9 @@ use super::study::{FoundStudy, STUDY};
 use super::waves::step_of;
 use crate::cells::Resources;
 use crate::cli::CommonRunArgs;
+use crate::commands::set_aside;
 use crate::failure::{Exit, Failure};
-use crate::present::render_measured;
+use crate::present::{render_measured, write_text};
 use crate::scheduler::watch_interruptions;
 use crate::shipped::{Card, Failed, write_about};
 
@@ -37,7 +38,7 @@ pub fn run_studies(
 ) -> Result<(), Failure> {
     watch_interruptions();
     // What the machine lacks comes first: no study could run on it.
-    let present = cards().map_err(unavailable)?;
+    let present = cards()?;
     let studies = find()?;
     let mut resources = Resources::default();
     let mut failed = 0;
@@ -75,7 +76,7 @@ fn one(
     let ranks = study.cases.iter().map(|case| case.ranks() as usize).filter(|ranks| *ranks <= present).max();
     let Some(ranks) = ranks else {
         let needed = study.cases.iter().map(|case| case.ranks() as usize).min().unwrap_or(0);
-        return Err(unavailable(CudaError::Cards { needed, found: present }));
+        return Err(CudaError::Cards { needed, found: present }.into());
     };
     claim(out, common.force)?;
     let mut bench = OnCards::open(ranks)?;
@@ -113,10 +114,9 @@ fn one(
             reason: why.message,
         })?;
     }
-    let info = CardInfo::read(0).map_err(unavailable)?;
+    let info = CardInfo::read(0)?;
     let (taken, failed) = log.finish()?;
-    std::fs::write(folder.join(STUDY), &found.text)
-        .map_err(|e| Failure::config(format!("{}: {e}", folder.display())))?;
+    write_text(&found.text, &folder.join(STUDY))?;
     write_about(&folder, &study.title, std::slice::from_ref(&study.description), &card(&info, ranks, &states, &begun))?;
     if taken == 0 {
         return Err(Failure::new(Exit::Fewer, "no wave gave a sample; failures.csv says why"));
@@ -140,7 +140,7 @@ fn layers(plan: &Plan<'_>, resources: &mut Resources, folder: &Path) -> Result<(
     if tokens.is_empty() {
         return Ok(());
     }
-    let mut timer = CublasLt::open(0).map_err(unavailable)?;
+    let mut timer = CublasLt::open(0)?;
     let path = folder.join(LAYER);
     let fail = |e: csv::Error| Failure::config(format!("{}: {e}", path.display()));
     let mut file = csv::Writer::from_path(&path).map_err(fail)?;
@@ -192,8 +192,7 @@ fn claim(out: &Path, force: bool) -> Result<(), Failure> {
         if out.file_name().is_none() {
             return Err(Failure::usage(format!("--out {}: give a folder by its name to set it aside", out.display())));
         }
-        let aside = (1..).map(|n| out.with_extension(format!("old-{n}"))).find(|path| !path.exists());
-        std::fs::rename(out, aside.unwrap_or_default()).map_err(fail)?;
+        set_aside(out)?;
     }
     std::fs::create_dir_all(out.join(SAMPLES)).map_err(fail)
 }

@@ -1,33 +1,14 @@
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use skewbench_cuda::run::Transport;
 use skewbench_plan::{AttentionShape, Layout};
 use skewbench_store::parse_strict;
 
 use crate::failure::{Failure, nearest};
 
 include!(concat!(env!("OUT_DIR"), "/cards.rs"));
-
-/// What carries transfers between cards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Carrier {
-    /// NCCL kernels.
-    Nccl,
-    /// Copy engines.
-    CopyEngines,
-}
-
-impl Carrier {
-    /// Name in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Nccl => "nccl",
-            Self::CopyEngines => "copy_engines",
-        }
-    }
-}
 
 /// A study of waves that cards execute.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -48,7 +29,7 @@ pub struct StudyFile {
     /// How often the systems take turns.
     pub rounds: u32,
     /// What carries transfers; every case runs with each.
-    pub transports: Vec<Carrier>,
+    pub transports: Vec<Transport>,
     /// Master seed of the packed windows.
     #[serde(default)]
     pub seed: u64,
@@ -88,7 +69,7 @@ pub struct CaseFile {
     pub systems: Vec<String>,
     /// What carries transfers, in place of the study's.
     #[serde(default)]
-    pub transports: Vec<Carrier>,
+    pub transports: Vec<Transport>,
 }
 
 /// Ranks of a case.

@@ -8,7 +8,7 @@ use skewbench_exec::Program;
 use skewbench_plan::{AttentionShape, Pass};
 use skewbench_verify::{Case, Runner};
 
-use super::bench::{factory, unavailable};
+use super::bench::factory;
 use crate::cli::Kernel;
 use crate::failure::Failure;
 
@@ -40,7 +40,7 @@ impl Cards {
     /// # Errors
     /// A library or card that is absent.
     pub fn open(options: CardOptions) -> Result<Self, Failure> {
-        let cards = cards().map_err(unavailable)?;
+        let cards = cards()?;
         let this = Self { options, cards, idle: Mutex::default(), returned: Condvar::new() };
         let threads = rayon::current_num_threads().clamp(1, SESSIONS);
         let sessions = (0..threads).map(|_| this.shared()).collect::<Result<Vec<_>, _>>()?;
@@ -51,7 +51,7 @@ impl Cards {
     fn shared(&self) -> Result<Session, Failure> {
         let options = SessionOptions { placement: Placement::Shared(self.cards), ..SessionOptions::default() };
         let factory = factory(self.options.kernel, self.options.repeatable);
-        Session::open((MOST.0 * MOST.1) as usize, options, factory).map_err(unavailable)
+        Session::open((MOST.0 * MOST.1) as usize, options, factory).map_err(Failure::from)
     }
 
     fn with_session<T>(&self, work: impl FnOnce(&mut Session) -> T) -> T {

@@ -52,9 +52,8 @@ pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     );
     let mut products = products(args.card)?;
     let kernels = || factory(Kernel::Cudnn, false);
-    let unavailable = |error: CudaError| Failure::new(Exit::Unavailable, error);
     let mut copies = SessionTimer::new(1, kernels());
-    let present = cards().map_err(unavailable)?;
+    let present = cards()?;
     let mut links = (present > 1).then(|| SessionTimer::new(LINKED.min(present), kernels()));
     let mut instruments = Instruments {
         launches: &mut *card.timer,
@@ -111,7 +110,7 @@ fn products(card: usize) -> Result<Option<CublasLt>, Failure> {
             eprintln!("matrix products are left out: {error}");
             Ok(None)
         }
-        Err(error) => Err(Failure::new(Exit::Unavailable, error)),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -123,7 +122,7 @@ fn write_profile(
     card: &Card,
     out: &Path,
 ) -> Result<(), Failure> {
-    let date = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
+    let date = skewbench_store::today();
     let name = out.file_stem().map_or_else(|| "profile".into(), |stem| stem.to_string_lossy().into_owned());
     let machine = Machine {
         run: format!("calibrate-{date}-seed-{}", args.seed),

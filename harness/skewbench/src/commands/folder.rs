@@ -49,6 +49,14 @@ pub(super) fn claim(out: &Path, runs: &[(PathBuf, RunInputs)], force: bool) -> R
             );
         }
     }
+    set_aside(out)
+}
+
+/// Keeps a folder under the first free `<name>.old-N`.
+///
+/// # Errors
+/// A folder that cannot be renamed.
+pub(crate) fn set_aside(out: &Path) -> Result<(), Failure> {
     let old = free_name(out);
     fs::rename(out, &old).map_err(|e| Failure::config(format!("cannot rename {}: {e}", out.display())))?;
     eprintln!("kept the old run as {}", old.display());

@@ -16,3 +16,5 @@ pub mod tune;
 mod validate;
 pub mod verify;
 pub mod workload;
+
+pub(crate) use folder::set_aside;

@@ -6,6 +6,7 @@ use skewbench_plan::Pass;
 
 use super::{Card, LayerProduct, Shipped};
 use crate::failure::Failure;
+use crate::present::write_text;
 
 const ABOUT: &str = "published.toml";
 const CUDA: &str = "cuda.csv";
@@ -66,8 +67,7 @@ struct About {
 pub fn write_about(folder: &Path, title: &str, notes: &[String], card: &Card) -> Result<(), Failure> {
     let about = About { title: title.to_owned(), notes: notes.to_vec(), card: card.clone(), run: Vec::new() };
     let text = toml::to_string_pretty(&about).map_err(Failure::internal)?;
-    let path = folder.join(ABOUT);
-    std::fs::write(&path, text).map_err(|e| Failure::config(format!("{}: {e}", path.display())))
+    write_text(&text, &folder.join(ABOUT))
 }
 
 /// What of a program was issued.

@@ -4,7 +4,8 @@ use skewbench::calibrate::{
     Instruments, Journal, Machine, build, held_out, measure, points, points_csv, validation_csv,
 };
 use skewbench_cuda::gemm::{GemmShape, GemmTimer};
-use skewbench_cuda::{CardInfo, Carrier, CopyTimer, CudaError, LinkTimer, Overlap};
+use skewbench_cuda::run::Transport;
+use skewbench_cuda::{CardInfo, CopyTimer, CudaError, LinkTimer, Overlap};
 use skewbench_sim::profile::SourceKind;
 use skewbench_sim::{Pricing, Profile};
 
@@ -33,14 +34,14 @@ impl CopyTimer for Copies {
 struct Links;
 
 impl LinkTimer for Links {
-    fn exchange_ns(&mut self, carrier: Carrier, bytes: u64, _: u32, repeats: u32) -> Result<Vec<f64>, CudaError> {
-        match carrier {
-            Carrier::Nccl => Ok(vec![bytes as f64 / 3e11 * 1e9 + 60_000.0; repeats as usize]),
-            Carrier::CopyEngines => Err(CudaError::Program("no peer access".into())),
+    fn exchange_ns(&mut self, transport: Transport, bytes: u64, _: u32, repeats: u32) -> Result<Vec<f64>, CudaError> {
+        match transport {
+            Transport::Nccl => Ok(vec![bytes as f64 / 3e11 * 1e9 + 60_000.0; repeats as usize]),
+            Transport::CopyEngines => Err(CudaError::Program("no peer access".into())),
         }
     }
 
-    fn overlap(&mut self, _: Carrier) -> Result<Overlap, CudaError> {
+    fn overlap(&mut self, _: Transport) -> Result<Overlap, CudaError> {
         Ok(Overlap {
             compute_alone_ns: 9.0,
             transfer_alone_ns: 5.0,
