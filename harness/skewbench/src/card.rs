@@ -7,7 +7,7 @@ use crate::cells::ReplayKey;
 use crate::failure::Failure;
 
 /// Where the random operands of timed launches start: their values do not change times, and are the same in every run.
-const OPERANDS_SEED: u64 = 1;
+pub const OPERANDS_SEED: u64 = 1;
 
 /// A card that times launches.
 pub struct Card {

@@ -108,8 +108,8 @@ struct Job<'a> {
     ids: Vec<CellId>,
 }
 
-/// Runs experiments, each into its own folder. `before` is given the distinct cells that are not finished yet, before the first
-/// of them is computed.
+/// Runs experiments, each into its own folder. `before` is given all distinct cells before the first is computed, finished ones
+/// too, since what it chooses depends on all; none where all are finished.
 ///
 /// # Errors
 /// A folder that cannot be used, a store that cannot be written, an interruption, or what `before` refuses. A cell that fails
@@ -149,7 +149,8 @@ pub fn execute(
         }
     }
     let finished = |id: &CellId| jobs.iter().any(|job| job.ids.contains(id) && job.run.is_finished(id));
-    before(&distinct.iter().filter(|(id, _)| !finished(id)).map(|(_, cell)| *cell).collect::<Vec<_>>())?;
+    let unfinished = distinct.iter().any(|(id, _)| !finished(id));
+    before(&distinct.iter().filter(|_| unfinished).map(|(_, cell)| *cell).collect::<Vec<_>>())?;
     let progress = Progress::new("cells", distinct.len() as u64);
     for (id, cell) in distinct {
         let waiting: Vec<&Job<'_>> =

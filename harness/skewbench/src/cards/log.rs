@@ -5,15 +5,29 @@ use serde::Serialize;
 use skewbench_cuda::run::CardState;
 
 use super::measure::Taken;
-use super::study::CaseFile;
 use crate::failure::Failure;
 use crate::shipped::{Failed, Sample};
 
-/// What a card did around samples: a row of `states.csv`.
+/// Where a wave stands in tables.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub system: &'a str,
+    pub case: &'a str,
+    pub heads: (u16, u16),
+    pub transport: &'static str,
+    pub wave: u32,
+}
+
+/// What a card did before or after the samples of a wave: a row of `states.csv`.
 #[derive(Serialize)]
 struct StateRow<'a> {
     system: &'a str,
     case: &'a str,
+    q_heads: u16,
+    kv_heads: u16,
+    transport: &'a str,
+    wave: u32,
+    round: u32,
     card: usize,
     sm_mhz: Option<u32>,
     memory_mhz: Option<u32>,
@@ -124,36 +138,33 @@ impl Log {
     ///
     /// # Errors
     /// A file that cannot be written.
-    pub fn verified(
-        &mut self,
-        case: &CaseFile,
-        heads: (u16, u16),
-        transport: &str,
-        system: &str,
-        wave: u32,
-        errors: &[(&'static str, f64)],
-    ) -> Result<(), Failure> {
+    pub fn verified(&mut self, place: &Place<'_>, errors: &[(&'static str, f64)]) -> Result<(), Failure> {
         let error = self.error();
+        let &Place { system, case, heads: (q_heads, kv_heads), transport, wave } = place;
         for (tensor, worst) in errors {
-            let (q_heads, kv_heads) = heads;
-            let row =
-                VerifiedRow { system, case: &case.name, q_heads, kv_heads, transport, wave, tensor, error: *worst };
+            let row = VerifiedRow { system, case, q_heads, kv_heads, transport, wave, tensor, error: *worst };
             self.verified.serialize(row).map_err(&error)?;
         }
         self.verified.flush().map_err(|e| error(e.into()))
     }
 
-    /// Adds what the cards do now.
+    /// Adds what the cards do now, around a wave of a round.
     ///
     /// # Errors
     /// A file that cannot be written.
-    pub fn states(&mut self, system: &str, case: &CaseFile, states: &[Option<CardState>]) -> Result<(), Failure> {
+    pub fn states(&mut self, place: &Place<'_>, round: u32, states: &[Option<CardState>]) -> Result<(), Failure> {
         let error = self.error();
+        let &Place { system, case, heads: (q_heads, kv_heads), transport, wave } = place;
         for (card, state) in states.iter().enumerate() {
             let Some(state) = state else { continue };
             let row = StateRow {
                 system,
-                case: &case.name,
+                case,
+                q_heads,
+                kv_heads,
+                transport,
+                wave,
+                round,
                 card,
                 sm_mhz: state.sm_mhz,
                 memory_mhz: state.memory_mhz,

@@ -1,17 +1,17 @@
 use std::time::{Duration, Instant};
 
-use skewbench_cuda::run::{self, Transport};
-use skewbench_plan::{Pass, Step};
+use skewbench_cuda::run;
+use skewbench_plan::Pass;
 
 use super::bench::Bench;
+use super::blocks::{Block, Standing, rounds};
 use super::log::Log;
 use super::study::{CaseFile, StudyFile};
-use super::waves::{Setting, Wave, step_of, waves_of};
-use crate::cells::Resources;
+use super::waves::Wave;
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
 use crate::scheduler::check_interrupted;
-use crate::shipped::{Failed, Mode, Sample};
+use crate::shipped::{Mode, Sample};
 
 /// What a study runs with.
 pub(super) struct Plan<'a> {
@@ -28,201 +28,184 @@ pub(super) struct Plan<'a> {
     pub ranks: usize,
 }
 
-/// A case with one count of heads and one transport.
-struct Block<'a> {
-    case: &'a CaseFile,
-    heads: (u16, u16),
-    carrier: Transport,
-    samples: u32,
-    rounds: u32,
-    systems: &'a [String],
-}
-
-impl Block<'_> {
-    fn layout(&self) -> String {
-        format!("dp={},cp={}", self.case.layout.dp, self.case.layout.cp)
-    }
-
-    /// What carries its transfers, in tables.
-    fn transport(&self) -> &'static str {
-        if self.case.ranks() == 1 { "none" } else { self.carrier.name() }
-    }
-
-    fn failed(&self, system: &str, reason: impl std::fmt::Display) -> Failed {
-        Failed {
-            system: system.to_owned(),
-            case: self.case.name.clone(),
-            layout: self.layout(),
-            transport: self.transport().to_owned(),
-            reason: format!("{}:{} heads: {reason}", self.heads.0, self.heads.1),
-        }
+impl Plan<'_> {
+    /// Seed of a case's windows.
+    pub fn seed_of(&self, case: &CaseFile) -> u64 {
+        case.seed(self.seed)
     }
 }
 
-/// A system in a block.
-struct Entrant {
-    name: String,
-    waves: Vec<Wave>,
-    /// Nothing more of it is measured.
-    out: bool,
-}
-
-/// Modes beside the whole program, and how many executions of each.
+/// Modes beside the whole program. Transfers come first, after which cards are coolest, and the whole program last, since
+/// it leaves what the backward reads.
 const APART: [(run::Mode, Mode); 3] = [
-    (run::Mode::Compute, Mode::ComputeOnly),
     (run::Mode::Transfers, Mode::TransfersOnly),
+    (run::Mode::Compute, Mode::ComputeOnly),
     (run::Mode::Bare, Mode::Bare),
 ];
-const APART_SAMPLES: u32 = 3;
 
-/// Measures every block. Systems take turns, in an order that changes from round to round.
+/// What measuring spent on the host's clock.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spent {
+    loading: Duration,
+    verifying: Duration,
+    executing: Duration,
+}
+
+/// Measures blocks until the budget is spent: every block once before any twice, in a block one system after another, in an
+/// order that changes from round to round. The budget is looked at before every wave and every sample; what it leaves out is
+/// a row of failures with the reason.
 ///
 /// # Errors
-/// A log that cannot be written, an interruption. What a system or card cannot do is a row of failures.
+/// A log that cannot be written, an interruption: what was measured before is in the log. What a system or card cannot do is
+/// a row of failures.
 pub(super) fn measure(
     plan: &Plan<'_>,
+    blocks: &mut [Block<'_>],
     bench: &mut dyn Bench,
-    resources: &mut Resources,
     log: &mut Log,
 ) -> Result<(), Failure> {
-    let start = Instant::now();
-    let blocks: Vec<Block<'_>> = blocks(plan);
-    let progress = Progress::new("blocks", blocks.len() as u64);
-    for block in &blocks {
-        check_interrupted()?;
-        let name = format!("{} {}:{} {}", block.case.name, block.heads.0, block.heads.1, block.transport());
-        if start.elapsed() > plan.budget {
-            let why = format!("not measured: the budget of {} s was spent", plan.budget.as_secs());
-            block.systems.iter().try_for_each(|system| log.failed(&block.failed(system, &why)))?;
-        } else {
-            one_block(plan, block, bench, resources, log, start)?;
+    let mut turns = Turns { plan, bench, log, start: Instant::now(), spent: Spent::default() };
+    let order = rounds(blocks);
+    let progress = Progress::new("turns of a case", order.len() as u64);
+    for (round, number) in order {
+        if let Some(block) = blocks.get_mut(number) {
+            turns.block(block, round)?;
+            progress.advance(1, &block.name());
         }
-        progress.advance(1, &name);
     }
     progress.finish();
+    let Turns { spent, .. } = turns;
+    eprintln!(
+        "{:.0} s: loading and filling {:.0}, verifying {:.0}, executing {:.0}",
+        (spent.loading + spent.verifying + spent.executing).as_secs_f64(),
+        spent.loading.as_secs_f64(),
+        spent.verifying.as_secs_f64(),
+        spent.executing.as_secs_f64()
+    );
+    for block in blocks.iter() {
+        for entrant in block.entrants.iter().filter(|entrant| entrant.standing == Standing::LeftOut) {
+            let spent = format!("the budget of {} s was spent", plan.budget.as_secs());
+            let why = match entrant.taken {
+                0 => format!("not measured: {spent}"),
+                taken => {
+                    let all = block.rounds * block.samples * entrant.waves.len() as u32;
+                    format!("{taken} of {all} samples of its waves: {spent}")
+                }
+            };
+            log.failed(&block.failed(&entrant.name, why))?;
+        }
+    }
     Ok(())
 }
 
-fn blocks<'a>(plan: &'a Plan<'_>) -> Vec<Block<'a>> {
-    let mut blocks = Vec::new();
-    for case in &plan.study.cases {
-        for heads in &case.heads {
-            let samples = case.samples.unwrap_or(plan.study.samples);
-            let rounds = case.rounds.unwrap_or(plan.study.rounds);
-            let own = |of: &'a [String]| if of.is_empty() || plan.chosen { &plan.systems[..] } else { of };
-            let carriers = if case.transports.is_empty() { &plan.study.transports } else { &case.transports };
-            // Ranks that send nothing to each other are the same under every transport.
-            let carriers = if case.ranks() == 1 { &carriers[..1] } else { &carriers[..] };
-            let block = |carrier: &Transport| {
-                let systems = own(&case.systems);
-                Block { case, heads: *heads, carrier: *carrier, samples, rounds, systems }
-            };
-            blocks.extend(carriers.iter().map(block));
-        }
-    }
-    blocks
+/// Turns of systems on cards.
+struct Turns<'a> {
+    plan: &'a Plan<'a>,
+    bench: &'a mut dyn Bench,
+    log: &'a mut Log,
+    start: Instant,
+    spent: Spent,
 }
 
-fn one_block(
-    plan: &Plan<'_>,
-    block: &Block<'_>,
-    bench: &mut dyn Bench,
-    resources: &mut Resources,
-    log: &mut Log,
-    start: Instant,
-) -> Result<(), Failure> {
-    let needed = block.case.ranks() as usize;
-    if needed > plan.ranks {
-        let why = skewbench_cuda::CudaError::Cards { needed, found: plan.ranks };
-        return block.systems.iter().try_for_each(|system| log.failed(&block.failed(system, &why)));
-    }
-    let step: Step = step_of(block.case, plan.seed, resources)?;
-    let machine = resources.machine(plan.profile, &Default::default())?;
-    let pricing = resources.pricing(&machine)?.clone();
-    let shape = CaseFile::shape(block.heads, plan.study.head_dim);
-    let setting = Setting { case: block.case, shape, seed: plan.seed, pricing: &pricing };
-    let mut entrants = Vec::new();
-    for system in block.systems {
-        match waves_of(system, &step, &setting, resources) {
-            Ok(waves) => entrants.push(Entrant { name: system.clone(), waves, out: false }),
-            Err(why) => log.failed(&block.failed(system, why))?,
-        }
-    }
-    for round in 0..block.rounds {
-        if start.elapsed() > plan.budget && round > 0 {
-            break;
-        }
+impl Turns<'_> {
+    /// All systems of a block, once.
+    fn block(&mut self, block: &mut Block<'_>, round: u32) -> Result<(), Failure> {
+        let count = block.entrants.len();
         // Whoever comes first finds the card coolest: turns change.
-        let count = entrants.len().max(1);
-        for turn in 0..entrants.len() {
-            let entrant = &mut entrants[(turn + round as usize) % count];
-            if entrant.out {
+        for at in (0..count).map(|turn| (turn + round as usize) % count) {
+            if block.entrants.get(at).is_none_or(|entrant| entrant.standing != Standing::In) {
                 continue;
             }
             check_interrupted()?;
-            if let Err(why) = one_turn(plan, block, round, entrant, bench, log) {
-                if why.exit == Exit::Interrupted || why.exit == Exit::Internal {
-                    return Err(why);
+            let standing = match self.turn(block, round, at) {
+                Ok(standing) => standing,
+                Err(why) if why.exit == Exit::Interrupted => return Err(why),
+                Err(why) => {
+                    self.log.failed(&block.failed(&block.entrants[at].name, why))?;
+                    Standing::Failed
                 }
-                entrant.out = true;
-                log.failed(&block.failed(&entrant.name, why))?;
-            }
+            };
+            block.entrants[at].standing = standing;
         }
+        Ok(())
     }
-    Ok(())
-}
 
-/// All waves of one system, once.
-fn one_turn(
-    plan: &Plan<'_>,
-    block: &Block<'_>,
-    round: u32,
-    entrant: &Entrant,
-    bench: &mut dyn Bench,
-    log: &mut Log,
-) -> Result<(), Failure> {
-    for (number, wave) in (0u32..).zip(&entrant.waves) {
-        bench.load(wave, block.carrier)?;
-        let seed = plan.seed.wrapping_add(u64::from(number));
-        bench.fill(wave, seed)?;
-        if round == 0 {
-            let errors = bench.verify(wave, seed)?;
-            log.verified(block.case, block.heads, block.transport(), &entrant.name, number, &errors)?;
-        }
-        let row = row(plan, block, entrant, number, wave);
-        for number in 0..plan.study.warm_up {
-            let sample = round * plan.study.warm_up + number;
-            for pass in [Pass::Forward, Pass::Backward] {
-                let times = bench.execute(pass, run::Mode::Whole)?;
-                log.samples(&row, &Taken { pass, mode: Mode::All, sample, warm_up: true }, &times)?;
-            }
-        }
-        log.states(&entrant.name, block.case, &bench.states())?;
-        for sample in 0..block.samples {
-            for pass in [Pass::Forward, Pass::Backward] {
-                let times = bench.execute(pass, run::Mode::Whole)?;
-                let number = round * block.samples + sample;
-                log.samples(&row, &Taken { pass, mode: Mode::All, sample: number, warm_up: false }, &times)?;
-                if round > 0 || sample >= APART_SAMPLES {
-                    continue;
-                }
-                // Side by side with the whole, so that a card that slows down slows all of them.
-                for (mode, word) in APART {
-                    if word == Mode::TransfersOnly && block.case.ranks() == 1 {
-                        continue;
-                    }
-                    let times = bench.execute(pass, mode)?;
-                    log.samples(&row, &Taken { pass, mode: word, sample, warm_up: false }, &times)?;
-                }
-                // The other modes leave results that are not right, and the backward reads those of the forward.
-                if pass == Pass::Forward {
-                    bench.execute(pass, run::Mode::Whole)?;
-                }
-            }
-        }
-        log.states(&entrant.name, block.case, &bench.states())?;
+    fn over(&self) -> bool {
+        self.start.elapsed() > self.plan.budget
     }
-    Ok(())
+
+    /// All waves of one system, once.
+    fn turn(&mut self, block: &mut Block<'_>, round: u32, at: usize) -> Result<Standing, Failure> {
+        let waves = std::sync::Arc::clone(&block.entrants[at].waves);
+        for (number, wave) in (0u32..).zip(waves.iter()) {
+            if self.over() {
+                return Ok(Standing::LeftOut);
+            }
+            self.ready(block, round, at, number, wave)?;
+            let row = row(self.plan, block, &block.entrants[at].name, number, wave);
+            for warm_up in 0..block.warm_up {
+                let sample = round * block.warm_up + warm_up;
+                for pass in [Pass::Forward, Pass::Backward] {
+                    self.execute(&row, pass, Mode::All, run::Mode::Whole, sample, true)?;
+                }
+            }
+            self.states(block, round, at, number)?;
+            for sample in 0..block.samples {
+                if self.over() {
+                    return Ok(Standing::LeftOut);
+                }
+                let apart = if round == 0 && sample < block.apart { &APART[..] } else { &[] };
+                for pass in [Pass::Forward, Pass::Backward] {
+                    // Side by side with the whole, so that a card that slows down slows all of them.
+                    for (mode, word) in apart {
+                        if *word != Mode::TransfersOnly || wave.sends(pass) {
+                            self.execute(&row, pass, *word, *mode, sample, false)?;
+                        }
+                    }
+                    self.execute(&row, pass, Mode::All, run::Mode::Whole, round * block.samples + sample, false)?;
+                }
+                block.entrants[at].taken += 1;
+            }
+            self.states(block, round, at, number)?;
+        }
+        Ok(Standing::In)
+    }
+
+    /// Loads a wave, gives it inputs, and verifies it where it runs for the first time.
+    fn ready(&mut self, block: &Block<'_>, round: u32, at: usize, number: u32, wave: &Wave) -> Result<(), Failure> {
+        let begun = Instant::now();
+        let seed = self.plan.seed.wrapping_add(u64::from(number));
+        let loaded = self.bench.load(wave, block.carrier).and_then(|()| self.bench.fill(wave, seed));
+        self.spent.loading += begun.elapsed();
+        loaded?;
+        if round > 0 {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        let errors = self.bench.verify(wave, seed);
+        self.spent.verifying += begun.elapsed();
+        self.log.verified(&block.place(&block.entrants[at].name, number), &errors?)
+    }
+
+    fn states(&mut self, block: &Block<'_>, round: u32, at: usize, number: u32) -> Result<(), Failure> {
+        let states = self.bench.states();
+        self.log.states(&block.place(&block.entrants[at].name, number), round, &states)
+    }
+
+    fn execute(
+        &mut self,
+        row: &Sample,
+        pass: Pass,
+        word: Mode,
+        mode: run::Mode,
+        sample: u32,
+        warm_up: bool,
+    ) -> Result<(), Failure> {
+        let begun = Instant::now();
+        let times = self.bench.execute(pass, mode);
+        self.spent.executing += begun.elapsed();
+        self.log.samples(row, &Taken { pass, mode: word, sample, warm_up }, &times?)
+    }
 }
 
 /// What tells an execution from others of its wave.
@@ -234,9 +217,9 @@ pub(super) struct Taken {
 }
 
 /// A row of the wave's samples without what tells them apart.
-fn row(plan: &Plan<'_>, block: &Block<'_>, entrant: &Entrant, number: u32, wave: &Wave) -> Sample {
+fn row(plan: &Plan<'_>, block: &Block<'_>, system: &str, number: u32, wave: &Wave) -> Sample {
     Sample {
-        system: entrant.name.clone(),
+        system: system.to_owned(),
         case: block.case.name.clone(),
         tokens: wave.tokens(),
         pairs: wave.pairs(),
@@ -260,8 +243,12 @@ fn row(plan: &Plan<'_>, block: &Block<'_>, entrant: &Entrant, number: u32, wave:
 mod tests {
     use skewbench_cuda::run::CardState;
 
+    use skewbench_cuda::run::Transport;
+
     use super::*;
+    use crate::cards::blocks::resolve;
     use crate::cards::study::find_study;
+    use crate::cells::Resources;
     use crate::shipped::{Card, Published, Shipped, write_about};
 
     const STUDY: &str = "title = \"t\"\ndescription = \"d\"\nsystems = [\"ulysses\", \"ring-zigzag\", \"wlb\"]\nhead_dim = 64\n\
@@ -271,11 +258,18 @@ mod tests {
         [[case]]\nname = \"wide\"\ndocuments = [64]\nlayout = { cp = 4 }\nheads = [[4, 4]]\n";
 
     /// Ranks whose passes take one nanosecond more each time.
+    #[derive(Default)]
     struct Fake {
         ranks: usize,
         calls: u64,
-        broken: &'static str,
+        /// A call that takes longer than the budget.
+        slow_at: Option<u64>,
         filled: bool,
+    }
+
+    fn run_all(plan: &Plan<'_>, fake: &mut Fake, log: &mut Log) {
+        let mut blocks = resolve(plan, &mut Resources::default(), log).expect("resolved");
+        measure(plan, &mut blocks, fake, log).expect("measured");
     }
 
     impl Bench for Fake {
@@ -291,7 +285,7 @@ mod tests {
         }
 
         fn verify(&mut self, wave: &Wave, _: u64) -> Result<Vec<(&'static str, f64)>, Failure> {
-            match wave.domains[0].plan.planner.as_str() == self.broken {
+            match wave.domains[0].plan.planner == "ring-zigzag" {
                 true => Err(Failure::new(Exit::Verification, "dQ is wrong")),
                 false => Ok(vec![("O", 0.001)]),
             }
@@ -300,6 +294,9 @@ mod tests {
         fn execute(&mut self, _: Pass, _: run::Mode) -> Result<Vec<u64>, Failure> {
             assert!(self.filled, "executed on memory that holds anything");
             self.calls += 1;
+            if self.slow_at == Some(self.calls) {
+                std::thread::sleep(Duration::from_millis(1100));
+            }
             Ok(vec![1000 + self.calls; self.ranks])
         }
 
@@ -314,10 +311,9 @@ mod tests {
         let file = folder.path().join("study.toml");
         std::fs::write(&file, STUDY).expect("written");
         let found = find_study(&file.display().to_string()).expect("a study");
-        let plan = plan(&found.study, Duration::from_secs(600));
         let mut log = Log::new(folder.path()).expect("a log");
-        let mut fake = Fake { ranks: 0, calls: 0, broken: "ring-zigzag", filled: false };
-        measure(&plan, &mut fake, &mut Resources::default(), &mut log).expect("measured");
+        let mut fake = Fake::default();
+        run_all(&plan(&found.study, Duration::from_secs(600)), &mut fake, &mut log);
         let (taken, failed) = log.finish().expect("finished");
         write_about(folder.path(), "t", &[], &card()).expect("written");
         let run = Published::parse(&Shipped::read(folder.path()).expect("read")).expect("a published run");
@@ -368,8 +364,61 @@ mod tests {
         let found = find_study(&file.display().to_string()).expect("a study");
         let plan = Plan { systems: vec!["libra".into()], chosen: true, ..plan(&found.study, Duration::ZERO) };
         let mut log = Log::new(folder.path()).expect("a log");
-        let mut fake = Fake { ranks: 0, calls: 0, broken: "", filled: false };
-        measure(&plan, &mut fake, &mut Resources::default(), &mut log).expect("measured");
+        let mut fake = Fake::default();
+        run_all(&plan, &mut fake, &mut log);
         assert_eq!((log.finish().expect("finished"), fake.calls), ((0, 5), 0));
+    }
+
+    #[test]
+    fn what_a_budget_cuts_says_how_much_there_is() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("study.toml");
+        std::fs::write(&file, STUDY).expect("written");
+        let found = find_study(&file.display().to_string()).expect("a study");
+        let plan = Plan { systems: vec!["ulysses".into()], ..plan(&found.study, Duration::from_secs(1)) };
+        let mut log = Log::new(folder.path()).expect("a log");
+        let mut fake = Fake { slow_at: Some(20), ..Fake::default() };
+        run_all(&plan, &mut fake, &mut log);
+        log.finish().expect("finished");
+        let failures = std::fs::read_to_string(folder.path().join("failures.csv")).expect("rows");
+        assert!(failures.contains("of 8 samples of its waves: the budget of 1 s was spent"), "{failures}");
+        assert!(failures.contains("not measured: the budget of 1 s was spent"), "{failures}");
+    }
+
+    #[test]
+    fn every_block_has_a_turn_before_any_has_two() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("study.toml");
+        std::fs::write(&file, STUDY).expect("written");
+        let found = find_study(&file.display().to_string()).expect("a study");
+        let mut log = Log::new(folder.path()).expect("a log");
+        let blocks = resolve(&plan(&found.study, Duration::ZERO), &mut Resources::default(), &mut log).expect("blocks");
+        let order: Vec<_> = rounds(&blocks)
+            .into_iter()
+            .map(|(round, at)| (round, blocks[at].case.name.as_str(), blocks[at].transport()))
+            .collect();
+        let nccl = [(0, "one", "nccl"), (0, "alone", "none"), (0, "wide", "nccl")];
+        assert_eq!(order[..3], nccl);
+        assert_eq!(order[3..5], [(0, "one", "copy_engines"), (0, "wide", "copy_engines")]);
+        assert_eq!(order[5..7], [(1, "one", "copy_engines"), (1, "wide", "copy_engines")]);
+        assert_eq!(order[7..], [(1, "one", "nccl"), (1, "wide", "nccl")]);
+    }
+
+    #[test]
+    fn a_case_that_nobody_knows_is_a_row_and_the_others_run() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("study.toml");
+        let wrong = "documents = [64]\nlayout = { cp = 4 }";
+        let text = STUDY.replace(wrong, "workload = \"paper-0\"\nlayout = { cp = 2 }");
+        assert_ne!(text, STUDY);
+        std::fs::write(&file, text).expect("written");
+        let found = find_study(&file.display().to_string()).expect("a study");
+        let plan = Plan { systems: vec!["ulysses".into()], ..plan(&found.study, Duration::from_secs(600)) };
+        let mut log = Log::new(folder.path()).expect("a log");
+        let mut fake = Fake::default();
+        run_all(&plan, &mut fake, &mut log);
+        let (taken, failed) = log.finish().expect("finished");
+        assert!(taken > 0);
+        assert_eq!(failed, 2, "a row of every transport");
     }
 }

@@ -11,7 +11,7 @@ use super::waves::{Setting, Wave, step_of, waves_of};
 use crate::cells::Resources;
 use crate::failure::Failure;
 use crate::present::write_text;
-use crate::shipped::{Mode, Published, Sample, Shipped, pass_name};
+use crate::shipped::{Mode, Placed, Published, Sample, Shipped};
 
 /// File of what a run planned with.
 const PLANNED: &str = "planned.json";
@@ -45,30 +45,12 @@ impl Planned {
     }
 }
 
-/// Predicted beside measured: a row of `waves.csv`, and with a rank one of `ranks.csv`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PredictedRow {
-    source: &'static str,
-    system: String,
-    workload: String,
-    layout: String,
-    pass: &'static str,
-    wave: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rank: Option<u32>,
-    predicted_ns: f64,
-    measured_ns_median: f64,
-    measured_ns_min: f64,
-    measured_ns_max: f64,
-    n: u32,
-}
-
 /// Waves and ranks of a run on cards beside what a profile predicts for them.
 pub struct Predicted {
     /// The slowest ranks.
-    pub waves: Vec<PredictedRow>,
+    pub waves: Vec<Placed>,
     /// All ranks.
-    pub ranks: Vec<PredictedRow>,
+    pub ranks: Vec<Placed>,
 }
 
 /// What one wave was, apart from its samples.
@@ -119,12 +101,12 @@ pub fn predict(folder: &Path, pricing: &Pricing) -> Result<Predicted, Failure> {
                 }
                 let row = |rank: Option<u32>, predicted_ns: f64, mut times: Vec<f64>| {
                     times.sort_by(f64::total_cmp);
-                    PredictedRow {
-                        source: "cuda",
+                    Placed {
+                        source: "cuda".to_owned(),
                         system: of.system.clone(),
                         workload: format!("{} {}:{} {}", of.case, of.heads.0, of.heads.1, of.transport),
                         layout: of.layout.clone(),
-                        pass: pass_name(pass),
+                        pass,
                         wave: number,
                         rank,
                         predicted_ns,
@@ -159,6 +141,7 @@ fn replanned(
 ) -> Result<Vec<Wave>, Failure> {
     let case = study.cases.iter().find(|case| case.name == of.case);
     let case = case.ok_or_else(|| Failure::config(format!("study.toml has no case {}", of.case)))?;
+    let seed = case.seed(seed);
     let step = step_of(case, seed, resources)?;
     let shape = CaseFile::shape((of.heads.0 as u16, of.heads.1 as u16), study.head_dim);
     waves_of(&of.system, &step, &Setting { case, shape, seed, pricing: prices }, resources)

@@ -1,4 +1,3 @@
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -7,12 +6,12 @@ use skewbench_cuda::run::{CardState, cards};
 use skewbench_cuda::{CardInfo, CudaError};
 
 use super::bench::{Bench as _, OnCards};
+use super::blocks::{resolve, tokens_of_ranks};
 use super::layer::time_layer;
 use super::log::Log;
 use super::measure::{Plan, measure};
 use super::predict::Planned;
 use super::study::{FoundStudy, STUDY};
-use super::waves::step_of;
 use crate::cells::Resources;
 use crate::cli::CommonRunArgs;
 use crate::commands::set_aside;
@@ -79,7 +78,6 @@ fn one(
         return Err(CudaError::Cards { needed, found: present }.into());
     };
     claim(out, common.force)?;
-    let mut bench = OnCards::open(ranks)?;
     let budget = Duration::from_secs(common.budget.into());
     let plan = Plan {
         study,
@@ -102,10 +100,17 @@ fn one(
     Planned { seed: plan.seed, profile: resources.pricing(&machine)?.profile().clone() }.write(&folder)?;
     let begun = skewbench_store::today();
     let mut log = Log::new(&folder)?;
-    measure(&plan, &mut bench, resources, &mut log)?;
+    // Planned before a card is opened: what cannot be planned costs no time of one.
+    let mut blocks = resolve(&plan, resources, &mut log)?;
+    let mut bench = OnCards::open(ranks)?;
+    let info = CardInfo::read(0)?;
+    // What was measured until then is kept and shown, however it ends.
+    let ended = measure(&plan, &mut blocks, &mut bench, &mut log);
     let states = bench.states();
     drop(bench);
-    if let Err(why) = layers(&plan, resources, &folder) {
+    if ended.is_ok()
+        && let Err(why) = layers(&plan, resources, &folder)
+    {
         log.failed(&Failed {
             system: "token-wise work".to_owned(),
             case: study.model.clone().unwrap_or_default(),
@@ -114,17 +119,17 @@ fn one(
             reason: why.message,
         })?;
     }
-    let info = CardInfo::read(0)?;
     let (taken, failed) = log.finish()?;
     write_text(&found.text, &folder.join(STUDY))?;
     write_about(&folder, &study.title, std::slice::from_ref(&study.description), &card(&info, ranks, &states, &begun))?;
     if taken == 0 {
+        ended?;
         return Err(Failure::new(Exit::Fewer, "no wave gave a sample; failures.csv says why"));
     }
     let page = render_measured(&folder, common.templates.as_deref(), out)?;
     eprintln!("{taken} samples, {failed} systems or cases without");
     eprintln!("report: {}", page.display());
-    Ok(failed)
+    ended.map(|()| failed)
 }
 
 /// Times the token-wise work of the study's model on the tokens of a rank of its cases, into `layer.csv`.
@@ -132,11 +137,7 @@ fn layers(plan: &Plan<'_>, resources: &mut Resources, folder: &Path) -> Result<(
     let Some(name) = &plan.study.model else { return Ok(()) };
     let model = resources.model(name)?;
     let heads = (model.q_heads, model.kv_heads);
-    let mut tokens = BTreeSet::new();
-    for case in plan.study.cases.iter().filter(|case| case.heads.contains(&heads)) {
-        let step = step_of(case, plan.seed, resources)?;
-        tokens.insert(step.window / case.layout.cp);
-    }
+    let tokens = tokens_of_ranks(plan, heads, resources);
     if tokens.is_empty() {
         return Ok(());
     }

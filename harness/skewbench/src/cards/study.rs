@@ -26,6 +26,9 @@ pub struct StudyFile {
     pub samples: u32,
     /// Untimed executions before them.
     pub warm_up: u32,
+    /// Timed executions of computation alone, transfers alone and bare attention calls, in the first round.
+    #[serde(default = "three")]
+    pub apart: u32,
     /// How often the systems take turns.
     pub rounds: u32,
     /// What carries transfers; every case runs with each.
@@ -62,8 +65,15 @@ pub struct CaseFile {
     pub waves: u32,
     /// Timed executions of a wave in a round, in place of the study's.
     pub samples: Option<u32>,
+    /// Untimed executions before them, in place of the study's.
+    pub warm_up: Option<u32>,
+    /// Timed executions of parts of a wave, in place of the study's.
+    pub apart: Option<u32>,
     /// How often the systems take turns, in place of the study's.
     pub rounds: Option<u32>,
+    /// Added to the study's seed: other windows of the workload.
+    #[serde(default)]
+    pub seed: u64,
     /// Systems in place of the study's.
     #[serde(default)]
     pub systems: Vec<String>,
@@ -88,6 +98,10 @@ fn one() -> u32 {
     1
 }
 
+fn three() -> u32 {
+    3
+}
+
 impl LayoutFile {
     /// The layout, all ranks on one node.
     pub fn layout(self) -> Layout {
@@ -99,6 +113,20 @@ impl CaseFile {
     /// Ranks.
     pub fn ranks(&self) -> u32 {
         self.layout.dp.saturating_mul(self.layout.cp)
+    }
+
+    /// Sequences of the step.
+    ///
+    /// # Errors
+    /// More than a step can have.
+    pub fn sequences(&self) -> Result<u32, Failure> {
+        let too_many = || Failure::config(format!("case {}: more than {} sequences", self.name, u32::MAX));
+        self.layout.dp.checked_mul(self.waves).ok_or_else(too_many)
+    }
+
+    /// Seed of its windows under the seed of the study.
+    pub fn seed(&self, of_study: u64) -> u64 {
+        of_study.wrapping_add(self.seed)
     }
 
     /// Shape of the attention with these heads.
@@ -171,8 +199,12 @@ fn read(id: String, text: String, file: &str) -> Result<FoundStudy, Failure> {
     if let Some((key, n)) = counts.into_iter().find(|(_, n)| !SAMPLES.contains(n)) {
         return wrong(format!("{key} = {n}; give {} to {}", SAMPLES.start(), SAMPLES.end()));
     }
-    if !(8..=256).contains(&study.head_dim) || !study.head_dim.is_multiple_of(8) || study.warm_up > *SAMPLES.end() {
-        return wrong(format!("head_dim is a multiple of 8 from 8 to 256, warm_up at most {}", SAMPLES.end()));
+    if !(8..=256).contains(&study.head_dim) || !study.head_dim.is_multiple_of(8) {
+        return wrong("head_dim is a multiple of 8 from 8 to 256".to_owned());
+    }
+    let own = study.cases.iter().flat_map(|case| case.warm_up.into_iter().chain(case.apart));
+    if [study.warm_up, study.apart].into_iter().chain(own).any(|n| n > *SAMPLES.end()) {
+        return wrong(format!("warm_up and apart are at most {}", SAMPLES.end()));
     }
     for case in &study.cases {
         let wrong = |what: String| wrong(format!("case {}: {what}", case.name));

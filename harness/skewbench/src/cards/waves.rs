@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use serde_json::Map;
 use skewbench_exec::InstrKind;
 use skewbench_plan::check::Limits;
-use skewbench_plan::{AttentionShape, Domain, PackedSequence, PlaceContext, PlacedStep, Step};
+use skewbench_plan::{AttentionShape, Domain, PackedSequence, Pass, PlaceContext, PlacedStep, Step};
 use skewbench_sim::Pricing;
 use skewbench_systems::registry::System;
 
@@ -32,6 +32,13 @@ impl Wave {
         lengths.map(|l| l * (l + 1) / 2).sum()
     }
 
+    /// True where a rank sends anything in a pass.
+    pub fn sends(&self, pass: Pass) -> bool {
+        let ranks = self.domains.iter().flat_map(|domain| &domain.program.pass(pass).ranks);
+        let mut instrs = ranks.flat_map(|rank| rank.streams.iter().flatten());
+        instrs.any(|instr| matches!(instr.kind, InstrKind::Transfer { .. }))
+    }
+
     /// Pieces of heads that a rank computes one after another in the forward, at most.
     pub fn pieces(&self) -> u32 {
         let ranks = self.domains.iter().flat_map(|domain| &domain.program.forward.ranks);
@@ -51,7 +58,7 @@ impl Wave {
 /// # Errors
 /// Unknown workloads, windows out of range.
 pub(super) fn step_of(case: &CaseFile, seed: u64, resources: &mut Resources) -> Result<Step, Failure> {
-    let gbs = case.layout.dp * case.waves;
+    let gbs = case.sequences()?;
     let Some(name) = &case.workload else {
         let sequence = PackedSequence::new(case.documents.iter().copied());
         let window = u32::try_from(sequence.tokens())

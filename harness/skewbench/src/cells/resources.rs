@@ -121,6 +121,23 @@ impl Resources {
         Ok(source)
     }
 
+    /// Name of a profile in what is stored: that of a file is its own name with the beginning of the hash of what it holds,
+    /// under which [`Resources::machine`] finds it from then on.
+    ///
+    /// # Errors
+    /// An unreadable file, a value that no machine can have.
+    pub fn content_name(&mut self, name: &str) -> Result<String, Failure> {
+        if !looks_like_file(name, "json") {
+            return Ok(name.to_owned());
+        }
+        let text = std::fs::read_to_string(name).map_err(|e| Failure::config(format!("{name}: {e}")))?;
+        let profile = Profile::parse(&text, name).map_err(Failure::config)?;
+        let text = serde_json::to_string(&profile).map_err(Failure::internal)?;
+        let named = format!("{}@{}", profile.name, &blake3::hash(text.as_bytes()).to_hex()[..12]);
+        self.recorded_profiles.insert(named.clone(), profile);
+        Ok(named)
+    }
+
     /// Opens a machine profile, by name or file, with an experiment's changes.
     ///
     /// # Errors

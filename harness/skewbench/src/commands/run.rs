@@ -7,18 +7,22 @@ use skewbench_store::{Reference, RowStatus, SummaryRow};
 use super::folder::{claim, run_folder};
 use super::validate::{validate, validate_together};
 use super::{output, report, reproduce};
-use crate::card::Card;
+use crate::calibrate::Journal;
+use crate::card::{Card, OPERANDS_SEED};
 use crate::cards::{find_study, run_studies, studies};
 use crate::cells::Resources;
 use crate::cli::{Backend, CommonRunArgs, RunArgs};
 use crate::experiment::{Expanded, Found, Scale, expand, experiments, find};
 use crate::failure::{Exit, Failure};
 use crate::present::{NOT_COMPUTED, print_summary, write_summary};
-use crate::replay::prepare;
+use crate::replay::{Timing, prepare};
 use crate::scheduler::{Options, Outcome, execute, inputs};
 use crate::tuner::{tune, wants_tuning};
 
 const REFERENCE: &str = include_str!("../../../../results/reference/paper.toml");
+
+/// File of timed launches in the folder of a study.
+const LAUNCHES: &str = "launches.jsonl";
 
 /// Most threads that a user may ask for; more would be a slip.
 const MOST_THREADS: usize = 1024;
@@ -46,8 +50,11 @@ impl Study {
     /// As [`expand`], and what no run could give.
     pub fn new(found: Vec<Found>, scale: Scale, changes: &[String]) -> Result<Self, Failure> {
         let mut resources = Resources::default();
+        // Runs name a profile by what it holds, not by where its file lies.
+        let profile = scale.profile.as_deref().map(|name| resources.content_name(name)).transpose()?;
+        let named = Scale { profile, ..scale.clone() };
         let experiments: Vec<Expanded> =
-            found.iter().map(|f| expand(f, &scale, &mut resources)).collect::<Result<_, _>>()?;
+            found.iter().map(|f| expand(f, &named, &mut resources)).collect::<Result<_, _>>()?;
         for expanded in &experiments {
             validate(expanded, changes)?;
             for (workload, _) in &expanded.workloads {
@@ -225,8 +232,12 @@ pub fn carry_out(
     claim(out, &folders.iter().cloned().zip(planned).collect::<Vec<_>>(), common.force)?;
     let jobs: Vec<(&Expanded, &Path)> = study.experiments.iter().zip(&folders).map(|(e, f)| (e, f.as_path())).collect();
     let outcome = execute(&jobs, &study.resources, &options, |cells| match card {
-        Some(mut card) => prepare(cells, &study.resources, &mut *card.timer),
-        None => Ok(()),
+        Some(mut card) if !cells.is_empty() => {
+            // In the folder of all figures: what one of them needed serves the others.
+            let journal = Journal::open(&out.join(LAUNCHES), &card.info, OPERANDS_SEED, true)?;
+            prepare(cells, &study.resources, &mut Timing { timer: &mut *card.timer, journal: Some(journal) })
+        }
+        Some(_) | None => Ok(()),
     })?;
     drop(study);
     let (rows, page) = report::render_folders(&folders, common.templates.as_deref(), out)?;

@@ -1,5 +1,3 @@
-use std::collections::BTreeSet;
-
 use skewbench_plan::Pass;
 use skewbench_report::{Axis, Cell, Column, Figure, Kind, Mark, Named, Page, Panel, Scale, Section, Side, Table};
 use skewbench_sim::step_model::Model;
@@ -145,6 +143,8 @@ fn dense_figure(id: String, run: &str, times: &[Times], peers: &[PeerTimes]) -> 
             let theirs =
                 theirs.filter_map(|p| Some((p.peer.clone(), p.peer.clone(), p.tflop_per_s()?, p.time()?, None, None)));
             let best = best_peer(peers, case, pass);
+            let alone = peers.iter().find(|p| p.is_kernel_alone() && p.computes(case, pass));
+            let alone = alone.and_then(PeerTimes::tflop_per_s).map(|e| e.value);
             let ours = times.iter().filter(|t| t.case == *case);
             let ours = ours
                 .flat_map(|t| t.waves.iter().map(move |w| (t, w)))
@@ -183,7 +183,7 @@ fn dense_figure(id: String, run: &str, times: &[Times], peers: &[PeerTimes]) -> 
                 let mut row: Vec<Cell> = vec![case.title().into(), pass_name(pass).into(), category.into()];
                 row.extend(estimate_cells(Some(&time.scaled(MS))));
                 row.extend(estimate_cells(Some(&rate)));
-                row.push(peak.map(|p| rate.value / p).into());
+                row.extend([peak, alone].map(|roof| Cell::from(roof.map(|roof| rate.value / roof))));
                 row.push(bare.map(|b| b.value).into());
                 row.extend(estimate_cells(speed.as_ref()));
                 row.push((time.n as f64).into());
@@ -200,7 +200,7 @@ fn dense_figure(id: String, run: &str, times: &[Times], peers: &[PeerTimes]) -> 
         kind: Kind::Measured,
         panels,
         caption: "Median of the slowest rank's time over repetitions, as a rate from exact pairs, by copy engines where no transport is named; bars: 95% bootstrap interval of the median over \
-                  repetitions. Kernel alone: the same attention without any exchange."
+                  repetitions. Kernel alone: the same attention without any exchange. Best peer / ours: time of the fastest peer over that of the system; above 1 the system is faster."
             .into(),
         table: Table {
             columns: [Column::new("case", "case", ""), Column::new("pass", "pass", ""), Column::new("what", "what", "")]
@@ -209,6 +209,7 @@ fn dense_figure(id: String, run: &str, times: &[Times], peers: &[PeerTimes]) -> 
                 .chain(estimate_columns("rate", "rate_tflop_per_s", "TFLOP/s"))
                 .chain([
                     Column::new("of a bf16 product", "of_product", ""),
+                    Column::new("of the kernel alone", "of_kernel_alone", ""),
                     Column::new("bare calls / program", "of_bare", ""),
                 ])
                 .chain(estimate_columns("best peer / ours", "speed_against_peer", ""))
@@ -225,7 +226,9 @@ fn worst_figure(id: String, run: &str, times: &[Times]) -> Option<Figure> {
     let mut panels = Vec::new();
     let mut rows = Vec::new();
     for case in cases(times) {
-        let here: Vec<&Times> = times.iter().filter(|t| t.case == *case).collect();
+        // A system that a budget stopped may lack its slowest wave.
+        let waves = times.iter().filter(|t| t.case == *case).map(Times::count).max().unwrap_or(0);
+        let here: Vec<&Times> = times.iter().filter(|t| t.case == *case && t.count() == waves).collect();
         // The faster of ours where it was measured over several transports.
         let worst = |t: &Times| t.worst().map_or(f64::INFINITY, |e| e.value);
         let ours = here.iter().filter(|t| t.system == OURS).min_by(|a, b| worst(a).total_cmp(&worst(b)));
@@ -268,7 +271,7 @@ fn worst_figure(id: String, run: &str, times: &[Times]) -> Option<Figure> {
         panels,
         caption: format!(
             "Both passes of one layer's attention, transfers included, by copy engines where no transport is named; the slowest wave and rank of every repetition, median over repetitions with its \
-             95% bootstrap interval. The ratio is against {OURS}, whoever is faster: above 1 the other is slower."
+             95% bootstrap interval. The ratio is against {OURS}, whoever is faster: above 1 the other is slower. Systems of which not every wave was measured are left out."
         ),
         table: Table {
             columns: [Column::new("case", "case", ""), Column::new("system", "system", "")]
@@ -289,7 +292,7 @@ fn layer_table(id: String, run: &str, times: &[Times], products: &[LayerProduct]
     let mut rows = Vec::new();
     for t in times {
         let ranks = f64::from(t.case.ranks());
-        let waves = t.waves.iter().map(|w| w.wave).collect::<BTreeSet<_>>().len() as f64;
+        let waves = t.count() as f64;
         let attention: f64 = t.waves.iter().filter_map(|w| Some(w.time()?.value)).sum();
         for ((model, tokens), ns) in &layers {
             if *tokens as f64 * ranks != t.case.tokens as f64 || !has_heads(model, &t.case) {

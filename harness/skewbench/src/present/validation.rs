@@ -4,7 +4,7 @@ use skewbench_plan::Pass;
 use skewbench_report::{Axis, Cell, Column, Figure, Kind, Mark, Page, Panel, Point, Scale, Section, Side, Table};
 
 use crate::failure::Failure;
-use crate::shipped::{Accuracy, Compared, Launch, Validation, pass_name};
+use crate::shipped::{Accuracy, Compared, Launch, Placed, Validation, pass_name};
 
 /// Bounds that the predictions are drawn against: of a launch's median error, of its 95th percentile, of a wave.
 const BOUNDS: [f64; 2] = [0.04, 0.12];
@@ -82,31 +82,8 @@ fn add(page: &mut Page, validation: &Validation, suffix: &str) {
     if !errors.is_empty() {
         page.figures.push(error_table(id("wave-errors"), "Errors of waves and ranks", errors));
     }
-    let waves = validation.waves.iter().map(|w| Placed {
-        at: [&w.source, &w.system, &w.workload, &w.layout],
-        pass: w.pass,
-        wave: w.wave,
-        rank: None,
-        time: w.time(),
-    });
-    let ranks = validation.ranks.iter().map(|r| Placed {
-        at: [&r.source, &r.system, &r.workload, &r.layout],
-        pass: r.pass,
-        wave: r.wave,
-        rank: Some(r.rank),
-        time: r.time(),
-    });
-    page.figures.extend(place_figure(id("waves"), "Waves", &waves.collect::<Vec<_>>()));
-    page.figures.extend(place_figure(id("ranks"), "Ranks", &ranks.collect::<Vec<_>>()));
-}
-
-/// A wave or a rank.
-struct Placed<'a> {
-    at: [&'a str; 4],
-    pass: Pass,
-    wave: u32,
-    rank: Option<u32>,
-    time: Compared,
+    page.figures.extend(place_figure(id("waves"), "Waves", &validation.waves));
+    page.figures.extend(place_figure(id("ranks"), "Ranks", &validation.ranks));
 }
 
 fn launch_figure(id: String, validation: &Validation) -> Figure {
@@ -151,9 +128,12 @@ fn launch_figure(id: String, validation: &Validation) -> Figure {
     }
 }
 
-fn place_figure(id: String, what: &str, places: &[Placed<'_>]) -> Option<Figure> {
+fn place_figure(id: String, what: &str, places: &[Placed]) -> Option<Figure> {
     let panels = [Pass::Forward, Pass::Backward].into_iter().filter_map(|pass| {
-        let points = places.iter().filter(|p| p.pass == pass).map(|p| (p.at[1], p.time.median * 1e-6, p.time));
+        let points = places
+            .iter()
+            .filter(|p| p.pass == pass)
+            .map(|p| (p.system.as_str(), p.measured_ns_median * 1e-6, p.time()));
         ratio_panel(pass, "measured", "ms", points.collect(), &[WAVE_BOUND])
     });
     let with_rank = places.first()?.rank.is_some();
@@ -162,10 +142,11 @@ fn place_figure(id: String, what: &str, places: &[Placed<'_>]) -> Option<Figure>
     columns.extend(with_rank.then(|| Column::new("rank", "rank", "")));
     columns.extend(compared_columns());
     let rows = places.iter().map(|p| {
-        let mut row: Vec<Cell> = p.at.map(Cell::from).to_vec();
+        let mut row: Vec<Cell> =
+            [&p.source, &p.system, &p.workload, &p.layout].map(|text| text.as_str().into()).to_vec();
         row.extend([pass_name(p.pass).into(), f64::from(p.wave).into()]);
         row.extend(p.rank.map(|r| Cell::Number(r.into())));
-        row.extend(compared_cells(&p.time));
+        row.extend(compared_cells(&p.time()));
         row
     });
     Some(Figure {

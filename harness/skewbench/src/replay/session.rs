@@ -4,9 +4,12 @@ use std::time::Instant;
 
 use rayon::prelude::*;
 use skewbench_cuda::attention::LaunchTimer;
+use skewbench_plan::Layout;
 
 use super::plan::{Budgeted, DrawnWave, Prices, calls};
+use super::select::{Wanted, select};
 use super::{Chosen, EFFORTS, Samples, Shape, draw_order, least_waves};
+use crate::calibrate::{Entry, Journal};
 use crate::cells::{CellSpec, KernelsCell, Placed, Predicted, Resources, WavesCell, kernel_shapes};
 use crate::experiment::Expanded;
 use crate::failure::{Exit, Failure};
@@ -53,16 +56,43 @@ impl Session {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn measure(&self, timer: &mut dyn LaunchTimer, shape: &Arc<Shape>, price_ns: f64) {
+    /// Times a launch that was not timed before, in this process or, by the journal, in one before it. Returns the seconds of
+    /// the card that its calls take now or took then.
+    fn measure(&self, card: &mut Timing<'_>, shape: &Arc<Shape>, price_ns: f64) -> Result<f64, Failure> {
         if self.lock().timed.contains_key(shape) {
-            return;
+            return Ok(0.0);
         }
         let (warm_up, repeats) = calls(price_ns);
-        let samples = Samples::take(timer, shape, warm_up, repeats).map(Arc::new).map_err(|e| e.to_string());
+        let point = shape.point(warm_up, repeats);
+        let known = card.journal.as_ref().and_then(|journal| journal.get(&point));
+        let known = known.and_then(|entry| Samples::of(entry.ns.clone(), warm_up, repeats));
+        let samples = match known {
+            Some(samples) => Ok(samples),
+            None => {
+                let taken = Samples::take(card.timer, shape, warm_up, repeats);
+                // What failed is tried again by the next process.
+                if let (Ok(samples), Some(journal)) = (&taken, &mut card.journal) {
+                    let ns = samples.warm_up.iter().chain(&samples.repeats).copied().collect();
+                    journal.add(Entry { point, ns, failed: None })?;
+                }
+                taken
+            }
+        };
+        let seconds = samples.as_ref().map_or(0.0, |s| s.warm_up.iter().chain(&s.repeats).sum::<f64>() * 1e-9);
+        let samples = samples.map(Arc::new).map_err(|e| e.to_string());
         let mut state = self.lock();
         let number = state.timed.len() as u32;
         state.timed.insert(shape.clone(), Measured { number, samples });
+        Ok(seconds)
     }
+}
+
+/// A card that times launches, and where it keeps what it timed.
+pub struct Timing<'a> {
+    /// The card.
+    pub timer: &'a mut dyn LaunchTimer,
+    /// Launches on disk: those of a process that was stopped are not timed again.
+    pub journal: Option<Journal>,
 }
 
 /// A cell on its way.
@@ -96,17 +126,23 @@ impl Job<'_> {
         self.placed.predict(*step, *wave, &EFFORTS).map(Some)
     }
 
+    /// What cells that are compared with each other share.
+    fn panel(&self) -> (&str, u32, u64, Layout) {
+        (&self.spec.workload.fingerprint, self.spec.gbs, self.spec.seed, self.spec.layout)
+    }
+
     fn least(&self) -> usize {
         self.order.len().min(least_waves(self.spec.workload.window_tokens) as usize)
     }
 }
 
-/// Chooses the waves of all cells that are replayed, says what will be timed, and times it.
+/// Chooses the waves of all cells that are replayed, says what will be timed, and times it. Where the budget is too small for
+/// the fewest waves of all cells, some are left out, each with the reason.
 ///
 /// # Errors
-/// A budget that is too small (exit 10), an interruption. A launch that fails, or a system that cannot plan, fails its cells
-/// when they are computed.
-pub fn prepare(cells: &[&CellSpec], resources: &Resources, timer: &mut dyn LaunchTimer) -> Result<(), Failure> {
+/// A budget that is too small for any cell (exit 10), a journal that cannot be written, an interruption. A launch that fails,
+/// or a system that cannot plan, fails its cells when they are computed.
+pub fn prepare(cells: &[&CellSpec], resources: &Resources, card: &mut Timing<'_>) -> Result<(), Failure> {
     let session = resources.replay();
     let mut prices = Prices::default();
     let mut kernels: Vec<usize> = Vec::new();
@@ -142,16 +178,17 @@ pub fn prepare(cells: &[&CellSpec], resources: &Resources, timer: &mut dyn Launc
         let waves = jobs.iter().flat_map(|j| &j.waves).flat_map(|w| w.numbers(effort));
         prices.seconds(kernels.iter().copied().chain(waves))
     };
-    let Some(effort) = (0..EFFORTS.len()).find(|effort| cost(&jobs, &prices, *effort).seconds <= budget) else {
-        let needed = cost(&jobs, &prices, EFFORTS.len() - 1);
-        return Err(Failure::config(format!(
-            "{} launches of the fewest waves that a system needs take about {:.0} s of a card and the budget is {budget_s} s; \
-             give --budget {:.0}, or fewer systems or figures",
-            needed.launches,
-            needed.seconds,
-            (needed.seconds * 1.1).ceil()
-        )));
-    };
+    let effort = (0..EFFORTS.len()).find(|effort| cost(&jobs, &prices, *effort).seconds <= budget);
+    let effort = effort.unwrap_or(EFFORTS.len() - 1);
+    let needed = cost(&jobs, &prices, effort);
+    if needed.seconds > budget {
+        let all = jobs.len();
+        leave_out(session, &mut jobs, &kernels, effort, &prices, (needed, budget_s))?;
+        if jobs.is_empty() && all > 0 || prices.seconds(kernels.iter().copied()).seconds > budget {
+            return Err(Failure::config(too_small(needed, budget_s)));
+        }
+        eprintln!("replay: {} of {all} cells fit the budget; {}", jobs.len(), too_small(needed, budget_s));
+    }
     // Cells that need fewer waves catch up first.
     let most = jobs.iter().map(|j| j.order.len()).max().unwrap_or(0);
     for target in 1..=most {
@@ -162,7 +199,50 @@ pub fn prepare(cells: &[&CellSpec], resources: &Resources, timer: &mut dyn Launc
         }
     }
     announce(&jobs, kernels.len(), effort, cost(&jobs, &prices, effort), budget_s);
-    time_all(session, &jobs, &kernels, effort, &prices, budget, timer)
+    time_all(session, &jobs, &kernels, effort, &prices, budget, card)
+}
+
+/// How much is needed.
+fn too_small(needed: Budgeted, budget_s: u32) -> String {
+    format!(
+        "{} launches of the fewest waves that all cells need take about {:.0} s of a card and the budget is {budget_s} s; \
+         give --budget {:.0}, or fewer systems or figures",
+        needed.launches,
+        needed.seconds,
+        (needed.seconds * 1.1).ceil()
+    )
+}
+
+/// Keeps the cells whose fewest waves fit the budget together; the others are refused.
+fn leave_out(
+    session: &Session,
+    jobs: &mut Vec<Job<'_>>,
+    kernels: &[usize],
+    effort: usize,
+    prices: &Prices,
+    (needed, budget_s): (Budgeted, u32),
+) -> Result<(), Failure> {
+    let mut groups = Vec::new();
+    let mut wanted = Vec::new();
+    for job in jobs.iter() {
+        let panel = job.panel();
+        let group = groups.iter().position(|known| *known == panel).unwrap_or_else(|| {
+            groups.push(panel);
+            groups.len() - 1
+        });
+        wanted.push(Wanted { group, launches: job.waves.iter().flat_map(|wave| wave.numbers(effort)).collect() });
+    }
+    let chosen = select(&wanted, kernels, prices, budget_s.into());
+    let mut kept = Vec::new();
+    for (job, chosen) in std::mem::take(jobs).into_iter().zip(chosen) {
+        if chosen {
+            kept.push(job);
+        } else {
+            refuse(session, job.cell, Failure::config(format!("left out: {}", too_small(needed, budget_s))))?;
+        }
+    }
+    *jobs = kept;
+    Ok(())
 }
 
 /// Remembers why a cell cannot be replayed.
@@ -260,7 +340,7 @@ fn time_all(
     effort: usize,
     prices: &Prices,
     budget: f64,
-    timer: &mut dyn LaunchTimer,
+    card: &mut Timing<'_>,
 ) -> Result<(), Failure> {
     let rounds = jobs.iter().map(|j| j.waves.len()).max().unwrap_or(0);
     let mut queue: Vec<(Option<Place>, Vec<usize>)> = vec![(None, kernels.to_vec())];
@@ -274,8 +354,10 @@ fn time_all(
     let progress = Progress::new("launches", queue.iter().map(|(_, numbers)| numbers.len() as u64).sum());
     let started = Instant::now();
     let mut done: Vec<Vec<DrawnWave>> = vec![Vec::new(); jobs.len()];
+    // Of launches that a process before this one has timed.
+    let mut before = 0.0;
     for (place, numbers) in queue {
-        let spent = started.elapsed().as_secs_f64();
+        let spent = before + started.elapsed().as_secs_f64();
         let needed = place.is_none_or(|(slot, round)| round < jobs[slot].least());
         if spent > budget * OVERRUN || (spent > budget && !needed) {
             progress.advance(numbers.len() as u64, "left out, the budget is spent");
@@ -284,7 +366,9 @@ fn time_all(
         for number in numbers {
             check_interrupted()?;
             let (shape, price_ns) = prices.get(number);
-            session.measure(timer, shape, price_ns);
+            let begun = started.elapsed().as_secs_f64();
+            let took = session.measure(card, shape, price_ns)?;
+            before += (took - (started.elapsed().as_secs_f64() - begun)).max(0.0);
             progress.advance(1, place.map_or("kernels", |(slot, _)| &jobs[slot].spec.system));
         }
         if let Some((slot, round)) = place {

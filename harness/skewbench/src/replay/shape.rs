@@ -71,6 +71,24 @@ impl Shape {
         [sum(&|t| u64::from(t.q)), sum(&|t| u64::from(t.k)), sum(&|t| self.mask.pairs(t.q, t.k))]
     }
 
+    /// The launch with its calls in a journal: words for readers, and a hash of all tiles.
+    pub fn point(&self, warm_up: u32, repeats: u32) -> String {
+        let mut hash = blake3::Hasher::new();
+        for tile in &self.tiles {
+            hash.update(&tile.q.to_le_bytes()).update(&tile.k.to_le_bytes());
+        }
+        format!(
+            "{} {} {}:{}x{}, {} tiles {}, {warm_up}+{repeats} calls",
+            self.pass_name(),
+            self.mask_name(),
+            self.q_heads,
+            self.kv_heads,
+            self.head_dim,
+            self.tiles.len(),
+            &hash.finalize().to_hex()[..32]
+        )
+    }
+
     /// Name of the pass in tables.
     pub fn pass_name(&self) -> &'static str {
         match self.pass {
@@ -100,13 +118,19 @@ impl Samples {
     /// # Errors
     /// What the card says; times that are none.
     pub fn take(timer: &mut dyn LaunchTimer, shape: &Shape, warm_up: u32, repeats: u32) -> Result<Self, CudaError> {
-        let mut times = timer.time(&shape.launch(), 0, warm_up + repeats)?;
+        let times = timer.time(&shape.launch(), 0, warm_up + repeats)?;
+        let wrong = || CudaError::Program(format!("{times:?} are no times of {} calls", warm_up + repeats));
+        Self::of(times.clone(), warm_up, repeats).ok_or_else(wrong)
+    }
+
+    /// Times of so many calls, warm-up first; none where they are no times of as many calls.
+    pub fn of(mut times: Vec<f64>, warm_up: u32, repeats: u32) -> Option<Self> {
         let whole = times.len() == (warm_up + repeats) as usize && times.iter().all(|t| *t > 0.0 && t.is_finite());
         if !whole || repeats == 0 {
-            return Err(CudaError::Program(format!("{times:?} are no times of {} calls", warm_up + repeats)));
+            return None;
         }
         let repeats = times.split_off(warm_up as usize);
-        Ok(Self { warm_up: times, repeats })
+        Some(Self { warm_up: times, repeats })
     }
 
     /// Median of the repeats.

@@ -38,15 +38,19 @@ impl LayerProduct {
     }
 }
 
-/// Nanoseconds of all products of a layer, both passes, by model and tokens of a rank: medians over repetitions.
+/// Nanoseconds of all products of a layer, both passes, by model and tokens of a rank: medians over repetitions. The two
+/// products of a backward can have one shape; a repetition that comes again is the second's.
 pub fn layer_ns(products: &[LayerProduct]) -> BTreeMap<(String, u64), f64> {
     let mut samples: BTreeMap<_, Vec<f64>> = BTreeMap::new();
+    let mut seen: BTreeMap<_, u32> = BTreeMap::new();
     for p in products {
         let key = (&p.model, p.tokens, &p.product, p.pass, (p.rows, p.columns, p.inner), p.times);
-        samples.entry(key).or_default().push(p.ns);
+        let times = seen.entry((key, p.sample)).or_default();
+        samples.entry((key, *times)).or_default().push(p.ns);
+        *times += 1;
     }
     let mut layers = BTreeMap::new();
-    for ((model, tokens, .., times), ns) in samples {
+    for (((model, tokens, .., times), _), ns) in samples {
         *layers.entry((model.clone(), u64::from(tokens))).or_insert(0.0) += median(&ns) * f64::from(times);
     }
     layers
@@ -74,6 +78,9 @@ mod tests {
             [1.0, 9.0, 3.0].iter().zip(0..).map(|(ns, i)| product(Pass::Forward, 8, i, *ns)).collect();
         all.push(product(Pass::Backward, 1, 0, 5.0));
         assert_eq!(layer_ns(&all), BTreeMap::from([(("m".to_owned(), 64), 29.0)]));
+        // The other product of the backward, of the same shape.
+        all.push(product(Pass::Backward, 1, 0, 7.0));
+        assert_eq!(layer_ns(&all), BTreeMap::from([(("m".to_owned(), 64), 36.0)]));
         assert!(product(Pass::Forward, 0, 0, 1.0).problem().is_some());
     }
 }

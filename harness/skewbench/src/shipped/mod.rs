@@ -12,4 +12,4 @@ pub use files::{Shipped, published, validation_of};
 pub use layer::{LayerProduct, layer_ns};
 pub use published::{Failed, Mode, PeerSample, Published, RunFolder, Sample, write_about};
 pub use timed::{Case, PeerTimes, Times, WaveTimes, independent, times_of, times_of_peers};
-pub use validation::{Accuracy, Compared, Launch, Rank, Validation, Wave, pass_name};
+pub use validation::{Accuracy, Compared, Launch, Placed, Validation, pass_name};

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use skewbench_plan::Pass;
 use skewbench_store::stats::{Bootstrap, median};
@@ -12,7 +12,7 @@ const RESAMPLES: usize = 1000;
 /// Seed of all intervals: what ships gives the same page everywhere.
 const SEED: u64 = 1;
 /// Elements of a head in `scripts/peers`.
-const PEER_HEAD_DIM: f64 = 128.0;
+const PEER_HEAD_DIM: u32 = 128;
 /// The peer that sends nothing.
 const KERNEL_ALONE: &str = "kernel-alone";
 
@@ -176,6 +176,11 @@ impl WaveTimes {
 }
 
 impl Times {
+    /// Waves of which anything was measured.
+    pub fn count(&self) -> usize {
+        self.waves.iter().map(|w| w.wave).collect::<BTreeSet<_>>().len()
+    }
+
     /// True for one causal document of all tokens, which is what peers compute.
     pub fn is_one_document(&self) -> bool {
         let tokens = u128::from(self.case.tokens);
@@ -260,15 +265,21 @@ impl PeerTimes {
         self.heads == 0
     }
 
+    /// True for attention without an exchange.
+    pub fn is_kernel_alone(&self) -> bool {
+        self.peer == KERNEL_ALONE
+    }
+
     /// True for attention that exchanges its operands, which a system may be compared with.
     pub fn is_parallel(&self) -> bool {
-        !self.is_product() && self.peer != KERNEL_ALONE
+        !self.is_product() && !self.is_kernel_alone()
     }
 
     /// True where the peer computes a pass of a case, which must be one document.
     pub fn computes(&self, case: &Case, pass: Pass) -> bool {
         self.pass == pass_name(pass)
-            && (self.tokens, self.heads, self.kv_heads) == (case.tokens, case.q_heads, case.kv_heads)
+            && (self.tokens, self.heads, self.kv_heads, PEER_HEAD_DIM)
+                == (case.tokens, case.q_heads, case.kv_heads, case.head_dim)
             && self.ranks == case.ranks()
     }
 
@@ -278,7 +289,7 @@ impl PeerTimes {
         let flops = if self.is_product() {
             2.0 * n * n * n
         } else {
-            flops(&self.pass) * f64::from(self.heads) * PEER_HEAD_DIM * n * (n + 1.0) / 2.0
+            flops(&self.pass) * f64::from(self.heads) * f64::from(PEER_HEAD_DIM) * n * (n + 1.0) / 2.0
         };
         rate(flops / f64::from(self.ranks), &self.slowest)
     }
@@ -428,6 +439,7 @@ mod tests {
         assert!((attention.tflop_per_s().unwrap().value / exact - 1.0).abs() < 1e-12);
         assert!(attention.computes(&times[0].case, Pass::Forward) && attention.is_parallel());
         assert!(!attention.computes(&Case { tokens: 1, ..times[0].case.clone() }, Pass::Forward));
+        assert!(!attention.computes(&Case { head_dim: 64, ..times[0].case.clone() }, Pass::Forward));
         assert!(times[0].is_one_document());
         let product = peers.iter().find(|p| p.is_product()).unwrap();
         assert!((product.tflop_per_s().unwrap().value - 2.0 * 65_536f64.powi(3) / 1e12).abs() < 1e-9);

@@ -1,4 +1,4 @@
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use skewbench_plan::Pass;
 use skewbench_store::stats::{median, quantile};
 
@@ -25,9 +25,9 @@ pub struct Validation {
     /// Kernel calls.
     pub launches: Vec<Launch>,
     /// Waves: their slowest ranks.
-    pub waves: Vec<Wave>,
+    pub waves: Vec<Placed>,
     /// Ranks of waves.
-    pub ranks: Vec<Rank>,
+    pub ranks: Vec<Placed>,
 }
 
 #[derive(Deserialize)]
@@ -111,10 +111,10 @@ pub struct Launch {
     n: u32,
 }
 
-/// A wave: a row of `waves.csv`.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+/// A wave, its slowest rank: a row of `waves.csv`; with a rank one of `ranks.csv`.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Wave {
+pub struct Placed {
     /// The run it comes from: `replay`, `cuda`.
     pub source: String,
     /// System.
@@ -127,36 +127,19 @@ pub struct Wave {
     pub pass: Pass,
     /// Wave.
     pub wave: u32,
-    predicted_ns: f64,
-    measured_ns_median: f64,
-    measured_ns_min: f64,
-    measured_ns_max: f64,
-    n: u32,
-}
-
-/// A rank of a wave: a row of `ranks.csv`.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Rank {
-    /// As [`Wave::source`].
-    pub source: String,
-    /// System.
-    pub system: String,
-    /// Workload.
-    pub workload: String,
-    /// Layout, as on the command line.
-    pub layout: String,
-    /// Pass.
-    pub pass: Pass,
-    /// Wave.
-    pub wave: u32,
-    /// Rank.
-    pub rank: u32,
-    predicted_ns: f64,
-    measured_ns_median: f64,
-    measured_ns_min: f64,
-    measured_ns_max: f64,
-    n: u32,
+    /// Rank; none for the slowest of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
+    /// Predicted, nanoseconds.
+    pub predicted_ns: f64,
+    /// Median of the repeats, nanoseconds.
+    pub measured_ns_median: f64,
+    /// Least of them.
+    pub measured_ns_min: f64,
+    /// Greatest of them.
+    pub measured_ns_max: f64,
+    /// Repeats.
+    pub n: u32,
 }
 
 macro_rules! with_times {
@@ -176,7 +159,15 @@ macro_rules! with_times {
     )*};
 }
 
-with_times!(Launch, Wave, Rank);
+with_times!(Launch, Placed);
+
+impl Placed {
+    fn problem(&self, of_rank: bool) -> Option<String> {
+        let other = (self.rank.is_some() != of_rank)
+            .then(|| if of_rank { "the rank is missing" } else { "a wave has no column rank" }.to_owned());
+        other.or_else(|| self.time().problem())
+    }
+}
 
 impl Launch {
     fn problem(&self) -> Option<String> {
@@ -254,8 +245,8 @@ impl Validation {
             card,
             held_out,
             launches: files.rows(LAUNCHES, Launch::problem)?,
-            waves: files.rows(WAVES, |wave: &Wave| wave.time().problem())?,
-            ranks: files.rows(RANKS, |rank: &Rank| rank.time().problem())?,
+            waves: files.rows(WAVES, |wave: &Placed| wave.problem(false))?,
+            ranks: files.rows(RANKS, |rank: &Placed| rank.problem(true))?,
         };
         if validation.launches.is_empty() && validation.waves.is_empty() && validation.ranks.is_empty() {
             return Err(files.error(ABOUT, format!("stands alone; add {LAUNCHES}, {WAVES} or {RANKS}")));
@@ -266,7 +257,7 @@ impl Validation {
 
 #[cfg(test)]
 mod tests {
-    use super::{Accuracy, Compared};
+    use super::{Accuracy, Compared, Placed, Shipped, Validation};
 
     fn compared(predicted: f64, median: f64, spread: f64) -> Compared {
         Compared { predicted, median, min: median * (1.0 - spread), max: median * (1.0 + spread / 2.0), n: 3 }
@@ -283,5 +274,39 @@ mod tests {
         assert!((accuracy.within - 2.0 / 3.0).abs() < 1e-12);
         assert!((accuracy.signed + 0.02).abs() < 1e-12);
         assert_eq!(Accuracy::of(&[]), None);
+    }
+
+    #[test]
+    fn ranks_have_a_rank_and_waves_have_none() {
+        let row = |rank: &str| Placed {
+            source: "cuda".into(),
+            system: "libra".into(),
+            workload: "w".into(),
+            layout: "dp=1,cp=2".into(),
+            pass: skewbench_plan::Pass::Backward,
+            wave: 3,
+            rank: rank.parse().ok(),
+            predicted_ns: 2.0,
+            measured_ns_median: 2.0,
+            measured_ns_min: 1.0,
+            measured_ns_max: 3.0,
+            n: 3,
+        };
+        let csv = |rank: &str| {
+            let mut file = csv::Writer::from_writer(Vec::new());
+            file.serialize(row(rank)).expect("a row");
+            String::from_utf8(file.into_inner().expect("bytes")).expect("text")
+        };
+        let about = "held_out = \"h\"\n[card]\ncard = \"c\"\ncards = 1\ndriver = \"1\"\ncuda = \"1\"\ncudnn = \"1\"\n\
+                     date = \"2026-11-30\"\nrevision = \"r\"\ncommands = []\n";
+        let parse = |waves: String, ranks: String| {
+            let files = [("about.toml", about.to_owned()), ("waves.csv", waves), ("ranks.csv", ranks)];
+            let files = files.into_iter().map(|(name, text)| (name.to_owned(), text)).collect();
+            Validation::parse(&Shipped { folder: "p".into(), files })
+        };
+        let read = parse(csv("none"), csv("1")).expect("reads back");
+        assert_eq!((&read.waves[0], &read.ranks[0]), (&row("none"), &row("1")));
+        assert!(parse(csv("1"), csv("1")).expect_err("a wave").message.contains("no column rank"));
+        assert!(parse(csv("none"), csv("none")).expect_err("a rank").message.contains("rank is missing"));
     }
 }

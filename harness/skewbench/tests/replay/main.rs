@@ -6,12 +6,14 @@ mod fake;
 use std::path::Path;
 
 use fake::{FakeCard, Law};
+use skewbench::calibrate::Journal;
 use skewbench::cells::{CellSpec, LAUNCHES_TABLE, REPLAYED_TABLE, ReplayKey, Resources};
 use skewbench::experiment::{Expanded, Metric, Scale, expand, find};
 use skewbench::failure::{Exit, Failure};
 use skewbench::present::{DRAWN, Loaded, evaluate, summary_rows};
-use skewbench::replay::prepare;
+use skewbench::replay::{Timing, prepare};
 use skewbench::scheduler::{Options, Outcome, execute};
+use skewbench_cuda::CardInfo;
 use skewbench_store::{Kind, RowStatus, SummaryRow};
 
 const TINY: &str = r#"title = "Tiny"
@@ -67,7 +69,9 @@ impl Bench {
     fn run(&self, card: &mut FakeCard) -> Result<Outcome, Failure> {
         let out = self.folder.path().join("out");
         execute(&[(&self.expanded, Path::new(&out))], &self.resources, &Options::default(), |cells| {
-            prepare(cells, &self.resources, card)
+            let journal = self.folder.path().join("launches.jsonl");
+            let journal = Journal::open(&journal, &CardInfo::default(), 1, true)?;
+            prepare(cells, &self.resources, &mut Timing { timer: card, journal: Some(journal) })
         })
     }
 
@@ -182,6 +186,53 @@ fn a_budget_that_is_too_small_says_how_much_is_needed() {
     let failure = bench.run(&mut FakeCard::new(Law::Exact)).expect_err("too small");
     assert_eq!(failure.exit, Exit::Config);
     assert!(failure.message.contains("give --budget"), "{failure}");
+}
+
+#[test]
+fn a_budget_for_some_cells_leaves_the_others_out_with_the_reason() {
+    let text = TINY.replace(", \"wlb\"", "");
+    let most = Bench::new(&text, &scale(1, true)).run(&mut FakeCard::new(Law::Factor(1.0)));
+    let needed = most.expect_err("too small for all").message;
+    let needed: u32 =
+        needed.split("give --budget ").nth(1).and_then(|n| n.split(',').next()?.parse().ok()).expect("a number");
+    let found = (2..needed).rev().find_map(|budget_s| {
+        let bench = Bench::new(&text, &scale(budget_s, true));
+        let outcome = bench.run(&mut FakeCard::new(Law::Exact)).ok()?;
+        (outcome.failed > 0).then_some((bench, outcome))
+    });
+    let (bench, outcome) = found.expect("a budget for some");
+    assert!(outcome.failed < 3, "{outcome:?}");
+    let rows = bench.rows();
+    let left_out = |r: &&SummaryRow| r.reason.as_deref().is_some_and(|why| why.contains("left out: "));
+    assert!(rows.iter().any(|r| r.status == RowStatus::Ok));
+    assert!(rows.iter().filter(|r| r.status == RowStatus::Failed).all(|r| left_out(&r)));
+}
+
+#[test]
+fn a_stopped_run_goes_on_with_the_launches_that_it_timed() {
+    let text = TINY.replace(", \"wlb\"", "");
+    let bench = Bench::new(&text, &scale(100_000, true));
+    let mut card = FakeCard::new(Law::Noise(0.03));
+    bench.run(&mut card).expect("runs");
+    let rows = bench.rows();
+    // As if the process had ended after half of the launches, before any cell was stored.
+    let journal = bench.folder.path().join("launches.jsonl");
+    let lines: Vec<String> = std::fs::read_to_string(&journal).expect("a journal").lines().map(str::to_owned).collect();
+    assert_eq!(lines.len() as u32, card.calls() + 1);
+    let kept = lines.len() / 2;
+    std::fs::write(&journal, format!("{}\n", lines[..kept].join("\n"))).expect("written");
+    std::fs::remove_dir_all(bench.folder.path().join("out")).expect("removed");
+    let again = Bench { resources: Resources::default(), ..bench };
+    let mut resources = Resources::default();
+    let expanded = expand(&again.expanded.found, &again.expanded.scale, &mut resources).expect("expands");
+    let again = Bench { resources, expanded, ..again };
+    let mut rest = FakeCard::new(Law::Noise(0.03));
+    again.run(&mut rest).expect("runs");
+    assert_eq!(rest.calls() as usize, lines.len() - kept);
+    assert_eq!(
+        again.rows().iter().map(|r| r.value).collect::<Vec<_>>(),
+        rows.iter().map(|r| r.value).collect::<Vec<_>>()
+    );
 }
 
 #[test]
