@@ -4,8 +4,7 @@ use rayon::prelude::*;
 use skewbench_plan::Tensor;
 
 use super::inputs::Generated;
-use super::sample::RowSample;
-use super::session::Session;
+use super::sample::{Held, RowSample};
 use crate::CudaError;
 use crate::steps::Region;
 
@@ -14,19 +13,32 @@ const CHUNK: u32 = 2048;
 /// Most rows that are read from a card at once.
 const PIECE: u32 = 1 << 15;
 
-/// O, LSE and dQ of a row and head, exact.
+/// O and LSE of a row and head, exact, and what dQ is made of.
 pub(super) struct RowReference {
     pub o: Vec<f64>,
     pub lse: f64,
-    pub dq: Vec<f64>,
+    pub dq: DqParts,
+}
+
+/// dQ of a row and head as a function of the mean of dP, which kernels take from the O that they read.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DqParts {
+    /// Sums of weights times dO V times K, and of weights times K, over the root of the head's elements.
+    changed: Vec<f64>,
+    keys: Vec<f64>,
+}
+
+impl DqParts {
+    /// dQ where the mean of dP is `change`: dO times O.
+    pub fn dq(&self, change: f64) -> Vec<f64> {
+        self.changed.iter().zip(&self.keys).map(|(a, b)| a - change * b).collect()
+    }
 }
 
 /// Sums over some keys, in weights of the largest score among them.
 struct Partial {
     most: f64,
     sum: f64,
-    /// Of weights times dO V.
-    change: f64,
     o: Vec<f64>,
     /// Of weights times dO V times K, and of weights times K.
     changed: Vec<f64>,
@@ -36,14 +48,13 @@ struct Partial {
 impl Partial {
     fn empty(width: usize) -> Self {
         let zeros = || vec![0.0; width];
-        Self { most: f64::NEG_INFINITY, sum: 0.0, change: 0.0, o: zeros(), changed: zeros(), keys: zeros() }
+        Self { most: f64::NEG_INFINITY, sum: 0.0, o: zeros(), changed: zeros(), keys: zeros() }
     }
 
     fn scaled(mut self, most: f64) -> Self {
         let factor = if self.sum == 0.0 { 0.0 } else { (self.most - most).exp() };
-        let Self { sum, change, o, changed, keys, .. } = &mut self;
-        [sum, change]
-            .into_iter()
+        let Self { sum, o, changed, keys, .. } = &mut self;
+        std::iter::once(sum)
             .chain(o.iter_mut())
             .chain(changed.iter_mut())
             .chain(keys.iter_mut())
@@ -55,7 +66,6 @@ impl Partial {
         let most = self.most.max(other.most);
         let (mut all, other) = (self.scaled(most), other.scaled(most));
         all.sum += other.sum;
-        all.change += other.change;
         add(&mut all.o, &other.o);
         add(&mut all.changed, &other.changed);
         add(&mut all.keys, &other.keys);
@@ -83,7 +93,7 @@ fn chunks(range: Range<u32>) -> impl IndexedParallelIterator<Item = Range<u32>> 
     })
 }
 
-/// O, LSE and dQ of a row in one pass over its keys.
+/// O, LSE and the parts of dQ of a row in one pass over its keys.
 pub(super) fn row_reference(inputs: &Generated, sample: &RowSample) -> RowReference {
     let shape = inputs.shape();
     let width = usize::from(shape.head_dim);
@@ -105,7 +115,6 @@ pub(super) fn row_reference(inputs: &Generated, sample: &RowSample) -> RowRefere
             let weight = (score - all.most).exp();
             let change = dot(&d_o, &v);
             all.sum += weight;
-            all.change += weight * change;
             add_scaled(&mut all.o, weight, &v);
             add_scaled(&mut all.changed, weight * change, &k);
             add_scaled(&mut all.keys, weight, &k);
@@ -113,11 +122,11 @@ pub(super) fn row_reference(inputs: &Generated, sample: &RowSample) -> RowRefere
         all
     };
     let all = chunks(sample.keys.clone()).map(of_chunk).reduce(|| Partial::empty(width), Partial::with);
-    let change = all.change / all.sum;
+    let over = |values: &[f64], by: f64| values.iter().map(|x| x / by).collect::<Vec<_>>();
     RowReference {
-        o: all.o.iter().map(|x| x / all.sum).collect(),
+        o: over(&all.o, all.sum),
         lse: all.most + all.sum.ln(),
-        dq: all.changed.iter().zip(&all.keys).map(|(a, b)| (a - change * b) / all.sum / root).collect(),
+        dq: DqParts { changed: over(&all.changed, all.sum * root), keys: over(&all.keys, all.sum * root) },
     }
 }
 
@@ -137,7 +146,7 @@ impl Statistics {
     /// # Errors
     /// A card cannot be read.
     pub fn read(
-        session: &mut Session,
+        held: &mut impl Held,
         regions: &[(usize, Vec<Region>)],
         inputs: &Generated,
         seq: u32,
@@ -150,7 +159,7 @@ impl Statistics {
         let mut read = Self { seq, rows, head, group, lse: vec![f32::NAN; size], change: vec![f64::NAN; size] };
         for (rank, region) in regions.iter().flat_map(|(rank, all)| all.iter().map(move |region| (*rank, region))) {
             if matches!(region.tensor, Tensor::O | Tensor::Lse) {
-                read.region(session, inputs, rank, region)?;
+                read.region(held, inputs, rank, region)?;
             }
         }
         Ok(read)
@@ -158,7 +167,7 @@ impl Statistics {
 
     fn region(
         &mut self,
-        session: &mut Session,
+        held: &mut impl Held,
         inputs: &Generated,
         rank: usize,
         region: &Region,
@@ -176,7 +185,7 @@ impl Statistics {
             while next < end {
                 let count = PIECE.min(end - next);
                 let at = (run.offset + next, count);
-                let values = session.read_rows(rank, region, at, (u32::from(first - region.heads.start), heads))?;
+                let values = held.read_rows(rank, region, at, (u32::from(first - region.heads.start), heads))?;
                 let start = run.rows.start + next * stride;
                 let place = |row: u32, head: u16| {
                     (row - self.rows.start) as usize * usize::from(self.group)

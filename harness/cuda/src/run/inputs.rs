@@ -33,6 +33,11 @@ pub(super) struct Overwrite {
     pub values: Vec<bf16>,
 }
 
+/// Of every group of so many query heads the one that each needle is for, one needle after another.
+pub(super) fn needle_heads(group: u16) -> impl Iterator<Item = u16> {
+    (0..group.max(1)).cycle()
+}
+
 /// One element of an input: Q, K, V or dO of a row and head.
 pub fn value(seed: u64, tensor: Tensor, seq: u32, row: u32, head: u16, element: u32) -> f32 {
     element_of(place(key(seed, tensor, seq), row), head, element)
@@ -85,7 +90,7 @@ impl Generated {
         let (dim, kv_heads) = (usize::from(self.shape.head_dim), self.shape.kv_heads);
         let group = self.shape.q_heads.checked_div(kv_heads).unwrap_or(0).max(1);
         let mut query = vec![0.0; dim];
-        for (turn, needle) in (0u16..=u16::MAX).cycle().zip(needles) {
+        for (of, needle) in needle_heads(group).zip(needles) {
             let bounds = sequences.get(needle.seq as usize).map(Vec::as_slice).unwrap_or_default();
             let end = bounds.last().copied().unwrap_or(0);
             if needle.row >= end || needle.key >= end {
@@ -95,7 +100,7 @@ impl Generated {
             let seen = needle.row + 1 - next.checked_sub(1).map_or(0, |document| bounds[document]);
             let score = (NEEDLE_WEIGHT * f64::from(seen)).ln();
             for head in 0..kv_heads {
-                self.row(Tensor::Q, needle.seq, needle.row, head * group + turn % group, &mut query);
+                self.row(Tensor::Q, needle.seq, needle.row, head * group + of, &mut query);
                 let square: f64 = query.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
                 if score > LONGEST_NEEDLE * square.sqrt() {
                     continue;

@@ -16,6 +16,8 @@ mod lane;
 mod nccl;
 mod options;
 mod peers;
+#[cfg(test)]
+mod pretence;
 mod processes;
 mod rank;
 mod rendezvous;
@@ -35,7 +37,7 @@ pub use inputs::{Generated, rounded, value};
 pub use options::{Execution, Mode, Placement, RankTime, SessionOptions, Transport};
 pub use rendezvous::{Meeting, Rendezvous};
 pub use sample::{
-    LSE_TOLERANCE, ROW_TOLERANCE, SAMPLE_TOLERANCE, SampleOptions, SampleReport, SampleWrong, Sampler, TensorSample,
+    SAMPLE_LSE_TOLERANCE, SAMPLE_TOLERANCE, SampleOptions, SampleReport, SampleWrong, Sampler, TensorSample, tolerances,
 };
 pub use session::{AttentionFactory, Session};
 pub use state::CardState;

@@ -14,6 +14,7 @@ use super::inputs::Generated;
 use super::options::{Execution, Placement, RankTime, SessionOptions, Transport};
 use super::rank::{Rank, Shared};
 use super::rendezvous::Rendezvous;
+use super::sample::Held;
 use super::script::ScriptOptions;
 use super::state::{CardState, Monitor};
 use super::tables::{self, MadeRun, NAN_WORD};
@@ -291,30 +292,6 @@ impl Session {
         self.on_one(rank, move |rank| rank.read(offset, bytes, bytes, 1))
     }
 
-    /// Reads some heads of neighbouring rows of a region, numbers from its first row and head: `[rows, heads, width]`.
-    pub(super) fn read_rows(
-        &mut self,
-        rank: usize,
-        region: &Region,
-        (row, rows): (u32, u32),
-        (head, heads): (u32, u32),
-    ) -> Result<Vec<f32>, CudaError> {
-        let each = u64::from(region.width) * region.element.bytes();
-        let pitch = u64::from(region.heads.len()) * each;
-        let offset = region.offset + u64::from(row) * pitch + u64::from(head) * each;
-        let (width, rows) = (u64::from(heads) * each, u64::from(rows));
-        let bytes = self.on_one(rank, move |rank| rank.read(offset, width, pitch, rows))?;
-        Ok(tables::numbers(region.element, &bytes))
-    }
-
-    /// The loaded wave's ranks of a domain with their results.
-    pub(super) fn results(&self, domain: usize) -> Result<Vec<(usize, Vec<Region>)>, CudaError> {
-        let shared = self.loaded()?;
-        let ranks = shared.wave.domains.get(domain).cloned().unwrap_or_default();
-        let of = |rank: usize| shared.wave.ranks.get(rank).map(|body| (rank, body.outputs.clone()));
-        Ok(ranks.filter_map(of).collect())
-    }
-
     fn loaded(&self) -> Result<Arc<Shared>, CudaError> {
         self.shared.clone().ok_or_else(|| CudaError::Program("no wave is loaded".to_owned()))
     }
@@ -460,6 +437,30 @@ impl Session {
         self.broken = true;
         // Events that a card still waits for must not go away.
         std::mem::forget(Arc::clone(shared));
+    }
+}
+
+impl Held for Session {
+    fn results(&self, domain: usize) -> Result<Vec<(usize, Vec<Region>)>, CudaError> {
+        let shared = self.loaded()?;
+        let ranks = shared.wave.domains.get(domain).cloned().unwrap_or_default();
+        let of = |rank: usize| shared.wave.ranks.get(rank).map(|body| (rank, body.outputs.clone()));
+        Ok(ranks.filter_map(of).collect())
+    }
+
+    fn read_rows(
+        &mut self,
+        rank: usize,
+        region: &Region,
+        (row, rows): (u32, u32),
+        (head, heads): (u32, u32),
+    ) -> Result<Vec<f32>, CudaError> {
+        let each = u64::from(region.width) * region.element.bytes();
+        let pitch = u64::from(region.heads.len()) * each;
+        let offset = region.offset + u64::from(row) * pitch + u64::from(head) * each;
+        let (width, rows) = (u64::from(heads) * each, u64::from(rows));
+        let bytes = self.on_one(rank, move |rank| rank.read(offset, width, pitch, rows))?;
+        Ok(tables::numbers(region.element, &bytes))
     }
 }
 
