@@ -1,6 +1,6 @@
 use std::ffi::c_void;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::cuMemsetD32Async;
 use cudarc::driver::{CudaEvent, CudaStream, result};
@@ -14,8 +14,10 @@ use super::wave::Slot;
 use crate::CudaError;
 use crate::attention::Attention;
 
-/// Time that a host needs for an attention call and for anything else, at most: the start is held back so long.
+/// Time that a host needs for an attention call, a group of NCCL, and anything else, at most: the start is held back so
+/// long.
 const ATTEND_HOST: Duration = Duration::from_micros(50);
+const GROUP_HOST: Duration = Duration::from_micros(200);
 const OTHER_HOST: Duration = Duration::from_micros(5);
 const MOST_HOLD: Duration = Duration::from_millis(20);
 
@@ -28,6 +30,7 @@ pub(super) struct RankLane<'a> {
     pub loaded: &'a Loaded,
     pub options: ScriptOptions,
     pub events: &'a [CudaEvent],
+    pub deadline: Instant,
     pub patience: Duration,
     pub hold: u64,
 }
@@ -39,6 +42,7 @@ impl RankLane<'_> {
             Op::Work(number) if matches!(self.prepared.work.get(*number as usize), Some(Ready::Attend(_))) => {
                 ATTEND_HOST
             }
+            Op::Group(_) => GROUP_HOST,
             _ => OTHER_HOST,
         };
         let all: Duration = script.streams.iter().flatten().map(cost).sum();
@@ -113,7 +117,11 @@ impl RankLane<'_> {
         }
         let communicator = self.loaded.communicators.get(on);
         let missing = || CudaError::Program(format!("stream {on} has no communicator"));
-        communicator.ok_or_else(missing)?.exchange(part, self.loaded.arena.at, stream)
+        let communicator = communicator.ok_or_else(missing)?;
+        communicator.exchange(part, self.loaded.arena.at, stream)?;
+        // What follows on the stream must come after it.
+        let settled = communicator.settle(self.deadline, || self.loaded.shared.board.is_stopped());
+        settled.map_err(|why| communicator.failed(why, self.rank, &format!("enqueuing call {call}"), self.patience))
     }
 }
 

@@ -15,6 +15,7 @@ mod inputs;
 mod lane;
 mod nccl;
 mod options;
+mod owned;
 mod peers;
 #[cfg(test)]
 mod pretence;

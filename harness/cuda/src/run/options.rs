@@ -57,7 +57,7 @@ pub struct SessionOptions {
     pub transport: Transport,
     /// Most thread blocks of one NCCL kernel; NCCL's own choice unless given.
     pub nccl_max_ctas: Option<i32>,
-    /// An execution that takes longer has hung.
+    /// An execution that takes longer has hung, and so has loading of which nothing has been done for so long.
     pub patience: Duration,
 }
 
@@ -67,7 +67,7 @@ impl Default for SessionOptions {
             placement: Placement::OneEach,
             transport: Transport::CopyEngines,
             nccl_max_ctas: None,
-            patience: Duration::from_secs(60),
+            patience: Duration::from_secs(45),
         }
     }
 }

@@ -9,7 +9,7 @@ use super::nccl;
 use super::options::{Placement, RankTime, SessionOptions};
 use super::rank::Shared;
 use super::rendezvous::Rendezvous;
-use super::session::{AttentionFactory, GRACE, LOADING, Session};
+use super::session::{AttentionFactory, GRACE, Session};
 use super::wave::Wave;
 use crate::CudaError;
 
@@ -49,11 +49,12 @@ impl Session {
         others.barrier("the start", options.patience)?;
         let (rank, ranks) = (others.rank(), others.ranks());
         let mut session = Self::start(rank..rank + 1, ranks, options, attention, Some(Arc::clone(others)))?;
-        let uuid = session.each(ranks, None, LOADING, |rank| {
+        let patience = session.options.patience;
+        let uuid = session.each(ranks, None, patience, |rank| {
             let uuid = rank.card.context.uuid().map_err(rank.card.failed("cuDeviceGetUuid"))?;
             Ok(uuid.bytes.map(|byte| byte as u8))
         })?;
-        let mut cards = others.exchange(uuid.as_flattened(), "opening its card", LOADING)?;
+        let mut cards = others.exchange(uuid.as_flattened(), "opening its card", patience)?;
         cards.sort_unstable();
         cards.dedup();
         if session.options.placement == Placement::OneEach && cards.len() < ranks {
@@ -90,14 +91,15 @@ impl Session {
     /// Frees what is loaded, after all processes have closed what they opened of each other.
     pub(super) fn unload(&mut self) -> Result<(), CudaError> {
         let all = self.others.as_ref().map_or(usize::MAX, |others| others.ranks());
+        let patience = self.options.patience;
         if self.others.is_some() {
-            self.each(all, None, LOADING, |rank| {
+            self.each(all, None, patience, |rank| {
                 rank.part();
                 Ok(())
             })?;
-            self.meet_all("loading a wave", LOADING)?;
+            self.meet_all("loading a wave", patience)?;
         }
-        self.each(all, None, LOADING, |rank| {
+        self.each(all, None, patience, |rank| {
             rank.unload();
             Ok(())
         })
@@ -113,7 +115,7 @@ impl Session {
             others.publish(&blob, &name.internal.map(|byte| byte as u8))?;
             return Ok(name);
         }
-        let bytes = others.wait(&blob, first, "naming a communicator", LOADING)?;
+        let bytes = others.wait(&blob, first, "naming a communicator", self.options.patience)?;
         let bytes: [u8; 128] = bytes.try_into().map_err(|_| CudaError::Program(format!("{blob} is damaged")))?;
         Ok(ncclUniqueId { internal: bytes.map(|byte| byte as c_char) })
     }
@@ -122,16 +124,16 @@ impl Session {
     pub(super) fn joint_board(&self, wave: &Wave) -> Result<Option<Board>, CudaError> {
         let Some(others) = &self.others else { return Ok(None) };
         let (slots, name) = (Shared::board_slots(wave), format!("board-{}", self.loads));
-        Board::joint(slots, others, &name, LOADING).map(Some)
+        Board::joint(slots, others, &name, self.options.patience).map(Some)
     }
 
     /// Shows what the ranks of this process have loaded to the others, and opens theirs.
     pub(super) fn meet(&mut self, shared: &Arc<Shared>) -> Result<(), CudaError> {
         let Some(others) = self.others.clone() else { return Ok(()) };
-        let (ranks, transport) = (shared.wave.ranks.len(), self.options.transport);
-        let exported = self.each(ranks, Some(shared), LOADING, move |rank| rank.export(transport))?;
-        let all = others.exchange(&exported.concat(), "sharing its memory", LOADING)?;
-        self.each(ranks, Some(shared), LOADING, move |rank| rank.meet(transport, &all)).map(drop)
+        let (ranks, transport, patience) = (shared.wave.ranks.len(), self.options.transport, self.options.patience);
+        let exported = self.each(ranks, Some(shared), patience, move |rank| rank.export(transport))?;
+        let all = others.exchange(&exported.concat(), "sharing its memory", patience)?;
+        self.each(ranks, Some(shared), patience, move |rank| rank.meet(transport, &all)).map(drop)
     }
 
     /// Tells other processes of a failure of this one.

@@ -1,5 +1,6 @@
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use super::card::{Card, Memory, launch};
 use super::lane::RankLane;
 use super::nccl::Communicator;
 use super::options::RankTime;
+use super::owned::Wait;
 use super::peers::{Peers, SlotEvent};
 use super::rows::RowTable;
 use super::script::{END, START, Script, ScriptOptions, all_work, issue, script};
@@ -23,6 +25,8 @@ use crate::steps::{Exchange, PassSteps, RankDevice, Work};
 
 /// Threads of a block that moves rows; each of its warps does one chunk.
 pub(super) const THREADS: u32 = 256;
+/// How long a communicator may be in use by the thread that is to give it up.
+const RELEASE: Duration = Duration::from_secs(1);
 /// How long what is left on a card may take to end after a failure.
 const SETTLE: Duration = Duration::from_secs(5);
 
@@ -37,6 +41,8 @@ pub(super) struct Shared {
     pub events: Vec<OnceLock<SlotEvent>>,
     pub arenas: Vec<OnceLock<Arena>>,
     communicators: Mutex<Vec<Arc<Communicator>>>,
+    /// Grows with every piece of work that a rank has prepared: what still does anything does not hang.
+    pub progress: AtomicU64,
 }
 
 /// Where a rank's arena is.
@@ -63,6 +69,7 @@ impl Shared {
             events: wave.slots.iter().map(|_| OnceLock::new()).collect(),
             arenas: wave.ranks.iter().map(|_| OnceLock::new()).collect(),
             communicators: Mutex::default(),
+            progress: AtomicU64::new(0),
             wave,
         }
     }
@@ -75,7 +82,7 @@ impl Shared {
     /// Aborts all communicators of all ranks.
     pub fn abort(&self) {
         let all = self.communicators.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        all.iter().for_each(|communicator| communicator.abort());
+        all.iter().for_each(|communicator| communicator.abort(RELEASE));
     }
 }
 
@@ -153,8 +160,8 @@ impl Rank {
         if let Some(place) = shared.arenas.get(self.index) {
             let _ = place.set(Arena { at: arena.at, context: Context(card.context.cu_ctx()) });
         }
-        let forward = self.prepare(&body, Pass::Forward, arena.at, &streams)?;
-        let backward = self.prepare(&body, Pass::Backward, arena.at, &streams)?;
+        let forward = self.prepare(&body, Pass::Forward, arena.at, &streams, &shared.progress)?;
+        let backward = self.prepare(&body, Pass::Backward, arena.at, &streams, &shared.progress)?;
         let shared = Arc::clone(shared);
         let (communicators, scripts, peers) = (HashMap::new(), HashMap::new(), Peers::default());
         self.loaded = Some(Loaded { communicators, scripts, forward, backward, peers, streams, arena, shared });
@@ -167,6 +174,7 @@ impl Rank {
         pass: Pass,
         arena: CUdeviceptr,
         streams: &[Arc<CudaStream>],
+        progress: &AtomicU64,
     ) -> Result<Prepared, CudaError> {
         let mut prepared = Prepared::default();
         let steps: &PassSteps = body.pass(pass);
@@ -196,6 +204,7 @@ impl Rank {
                 Work::Turn(_) => Ready::Nothing,
             };
             prepared.work.push(ready);
+            progress.fetch_add(1, Ordering::Relaxed);
         }
         Ok(prepared)
     }
@@ -203,12 +212,13 @@ impl Rank {
     /// Joins a communicator for a stream of this rank's domain, and makes all of its connections.
     ///
     /// # Errors
-    /// NCCL fails.
+    /// NCCL fails; another rank fails, or does not join within `patience`.
     pub fn join(
         &mut self,
         stream: usize,
         name: cudarc::nccl::sys::ncclUniqueId,
         max_ctas: Option<i32>,
+        patience: Duration,
     ) -> Result<(), CudaError> {
         let (rank, card) = (self.index, Arc::clone(&self.card));
         let Some(loaded) = &mut self.loaded else { return Ok(()) };
@@ -217,6 +227,13 @@ impl Rank {
         let (ranks, local) = (domain.len(), rank - domain.start);
         let made = Communicator::join(name, ranks, local, card.ordinal, max_ctas)?;
         loaded.shared.communicators.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&made));
+        let shared = Arc::clone(&loaded.shared);
+        let deadline = Instant::now() + patience;
+        let settled = |what: &str| {
+            let settled = made.settle(deadline, || shared.board.is_stopped());
+            settled.map_err(|why| made.failed(why, rank, what, patience))
+        };
+        settled("joining a communicator")?;
         // The first message between two ranks connects them, which takes long and may block: not in a timed pass.
         let scratch = Memory::new(&card, 32 * ranks as u64)?;
         let message = |peer: usize, half: u64| crate::steps::Message {
@@ -232,6 +249,21 @@ impl Rank {
         };
         let on = loaded.streams.get(stream).unwrap_or(&loaded.streams[0]);
         made.exchange(&part, scratch.at, on)?;
+        settled("connecting a communicator")?;
+        // Nothing waits for the stream itself: what never ends on it could not be aborted by this thread.
+        while !is_idle(on) {
+            let why = match shared.board.is_stopped() {
+                true => Wait::Stopped,
+                false if Instant::now() >= deadline => Wait::Late,
+                false => {
+                    std::thread::sleep(Duration::from_micros(50));
+                    continue;
+                }
+            };
+            // Freeing the scratch would wait for what never ends.
+            made.abort(RELEASE);
+            return Err(made.failed(why, rank, "the first message of a communicator", patience));
+        }
         loaded.communicators.insert(stream, made);
         self.settled()
     }
@@ -284,6 +316,7 @@ impl Rank {
             loaded,
             options,
             events,
+            deadline,
             patience,
             hold: 0,
         };
@@ -359,15 +392,10 @@ impl Rank {
     /// so that nothing it uses may be freed: it is leaked.
     pub fn recover(&mut self) -> bool {
         let Some(loaded) = &self.loaded else { return true };
-        loaded.communicators.values().for_each(|communicator| communicator.abort());
+        loaded.communicators.values().for_each(|communicator| communicator.abort(RELEASE));
         let until = Instant::now() + SETTLE;
         for stream in &loaded.streams {
-            loop {
-                // SAFETY: the stream lives.
-                let status = unsafe { cudarc::driver::sys::cuStreamQuery(stream.cu_stream()) };
-                if status != cudarc::driver::sys::CUresult::CUDA_ERROR_NOT_READY {
-                    break;
-                }
+            while !is_idle(stream) {
                 if Instant::now() >= until {
                     std::mem::forget(self.loaded.take());
                     return false;
@@ -478,6 +506,13 @@ impl Rank {
         unsafe { cuMemcpy2D_v2(&copy) }.result().map_err(self.card.failed("cuMemcpy2D"))?;
         Ok(bytes)
     }
+}
+
+/// Whether nothing runs on a stream, or nothing ever will since it has failed.
+fn is_idle(stream: &CudaStream) -> bool {
+    // SAFETY: the stream lives.
+    let status = unsafe { cudarc::driver::sys::cuStreamQuery(stream.cu_stream()) };
+    status != cudarc::driver::sys::CUresult::CUDA_ERROR_NOT_READY
 }
 
 /// What has not ended, stream by stream.

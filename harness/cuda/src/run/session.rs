@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -27,10 +28,9 @@ use crate::steps::{DeviceProgram, Region};
 /// Makes the attention kernels of a rank, in the rank's thread, for its card.
 pub type AttentionFactory = Arc<dyn Fn(&Arc<CudaContext>) -> Result<Box<dyn Attention>, CudaError> + Send + Sync>;
 
-/// Time for what is not timed: allocating, building kernels, joining communicators.
-pub(super) const LOADING: Duration = Duration::from_secs(600);
-/// Beyond its patience a rank has so long to say that it has failed.
-pub(super) const GRACE: Duration = Duration::from_secs(10);
+/// Beyond its patience a rank has so long to say that it has failed, and then to free what it can. With the patience of the
+/// options as it is, a failure is an error within a minute.
+pub(super) const GRACE: Duration = Duration::from_secs(5);
 
 /// Ranks on cards, each with a thread of its own. A wave of programs is loaded, then executed any number of times.
 ///
@@ -125,7 +125,7 @@ impl Session {
         drop(ready);
         for _ in local {
             let late = |_| CudaError::Program("the thread of a rank did not start".to_owned());
-            started.recv_timeout(LOADING).map_err(late)??;
+            started.recv_timeout(session.options.patience).map_err(late)??;
         }
         Ok(session)
     }
@@ -175,15 +175,15 @@ impl Session {
         let shared = Arc::new(Shared::new(wave, board));
         let (ranks, max_ctas) = (shared.wave.ranks.len(), self.options.nccl_max_ctas);
         let loading = Arc::clone(&shared);
-        let mut loaded = self.each(ranks, Some(&shared), LOADING, move |rank| rank.load(&loading)).map(drop);
+        let patience = self.options.patience;
+        let mut loaded = self.each(ranks, Some(&shared), patience, move |rank| rank.load(&loading)).map(drop);
         loaded = loaded.and_then(|()| self.meet(&shared));
         loaded = loaded.and_then(|()| {
-            let joining = self.options.patience.max(Duration::from_secs(120));
-            let joined = self.each(ranks, Some(&shared), joining, move |rank| {
+            let joined = self.each(ranks, Some(&shared), patience + GRACE, move |rank| {
                 let joins = names.get(rank.index).map(Vec::as_slice).unwrap_or_default();
-                joins.iter().try_for_each(|&(stream, name)| rank.join(stream, name, max_ctas))
+                joins.iter().try_for_each(|&(stream, name)| rank.join(stream, name, max_ctas, patience))
             });
-            joined.and_then(|_| self.meet_all("the end of loading", LOADING))
+            joined.and_then(|_| self.meet_all("the end of loading", patience))
         });
         if let Err(error) = loaded {
             self.recover(&shared);
@@ -308,7 +308,7 @@ impl Session {
         job: impl Fn(&mut Rank) -> Result<T, CudaError> + Send + Sync + 'static,
     ) -> Result<Vec<T>, CudaError> {
         let shared = self.loaded()?;
-        self.each(shared.wave.ranks.len(), None, LOADING, job)
+        self.each(shared.wave.ranks.len(), None, self.options.patience, job)
     }
 
     fn on_one<T: Send + 'static>(
@@ -319,7 +319,7 @@ impl Session {
         self.loaded()?;
         let (answer, answers) = channel();
         self.send(rank, answer, job)?;
-        let mut results = self.collect(&[rank], None, LOADING, &answers)?;
+        let mut results = self.collect(&[rank], None, self.options.patience, &answers)?;
         results.pop().ok_or_else(|| CudaError::Program(format!("rank {rank} did not answer")))
     }
 
@@ -378,6 +378,8 @@ impl Session {
         let mut failure: Option<CudaError> = None;
         let mut heard = 0;
         let mut aborted = false;
+        let progress = || shared.map_or(0, |shared| shared.progress.load(Ordering::Relaxed));
+        let mut seen = progress();
         while heard < ranks.len() {
             match answers.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok((rank, Ok(result))) => {
@@ -395,6 +397,11 @@ impl Session {
                         shared.board.stop();
                         deadline = deadline.min(Instant::now() + GRACE);
                     }
+                }
+                // A rank that still prepares work does not hang.
+                Err(RecvTimeoutError::Timeout) if failure.is_none() && progress() != seen => {
+                    seen = progress();
+                    deadline = Instant::now() + patience;
                 }
                 Err(RecvTimeoutError::Timeout) if !aborted => {
                     aborted = true;
