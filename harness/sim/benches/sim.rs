@@ -66,7 +66,7 @@ fn benches(c: &mut Criterion) {
     group.throughput(Throughput::Elements(tiles.len() as u64));
     for mask in [Mask::Causal, Mask::Full] {
         group.bench_function(format!("{mask:?}"), |b| {
-            b.iter(|| pricing.call_ps(Pass::Forward, mask, 4, 128, black_box(&tiles).iter().copied()));
+            b.iter(|| pricing.call_ps(Pass::Forward, mask, (4, 1), 128, black_box(&tiles).iter().copied()));
         });
     }
     group.finish();

@@ -112,10 +112,11 @@ impl Pricer<'_> {
     fn nominal_ps(&self, instr: &Instr) -> Result<u64, &'static str> {
         let pricing = &self.machine.pricing;
         Ok(match instr.kind {
-            InstrKind::Launch { tiles, mask, q_heads, .. } => {
+            InstrKind::Launch { tiles, mask, q_heads, kv_heads } => {
                 let views = self.table.tiles.get(tiles.range()).ok_or("its list of tiles")?;
                 let shapes = views.iter().map(|view| (view.q_rows, view.k_rows));
-                pricing.call_ps(self.pass, mask, q_heads.len(), self.program.shape.head_dim, shapes)
+                let heads = (q_heads.len(), kv_heads.len());
+                pricing.call_ps(self.pass, mask, heads, self.program.shape.head_dim, shapes)
             }
             // Every byte is read once and written once.
             InstrKind::Pack { bytes, .. } => pricing.copy_ps(bytes.saturating_mul(2)),

@@ -1,56 +1,28 @@
 use skewbench_plan::{Cost, LaunchShape, Mask, Pass};
 
-use super::{
-    LinkFit,
-    nodes::{MAX_HEADS, Nodes, block_ns},
-    octaves::{LAST_OCTAVE, Log2Table},
-    throughput::{Kernel, Observation, Throughput},
-};
-use crate::profile::{Profile, RaggedCall, Single};
-
-/// Ragged over dense time where a profile has no ragged rows: the middle of the 5 to 8% seen on the h200.
-const DEFAULT_PENALTY: f64 = 1.065;
-
-/// One kernel in one pass.
-#[derive(Clone, Debug)]
-struct KernelPrice {
-    card: Throughput,
-    alone: Nodes,
-    /// Time of ragged calls over the sum of their tiles' card time.
-    penalty: f64,
-}
-
-/// One pass.
-#[derive(Clone, Debug)]
-struct PassPrice {
-    overhead_ns: f64,
-    square: KernelPrice,
-    bottom_right: KernelPrice,
-    rectangle: KernelPrice,
-}
+use super::LinkFit;
+use super::fit::PassLaws;
+use super::law::{ALONE_ROWS, Heads, Kind, Totals};
+use crate::profile::Profile;
 
 /// A profile made ready for pricing. See the module's documentation for the model.
 #[derive(Clone, Debug)]
 pub struct Pricing {
     profile: Profile,
-    logs: Log2Table,
-    forward: PassPrice,
-    backward: PassPrice,
+    forward: PassLaws,
+    backward: PassLaws,
     intra: LinkFit,
 }
 
 impl Pricing {
-    /// Fits the tables of a validated profile.
+    /// Fits the laws to the tables of a validated profile.
     pub fn new(profile: Profile) -> Self {
-        let mut pricing = Self {
-            logs: Log2Table::new(),
-            forward: PassPrice::new(&profile, Pass::Forward),
-            backward: PassPrice::new(&profile, Pass::Backward),
+        Self {
+            forward: PassLaws::fit(&profile, Pass::Forward),
+            backward: PassLaws::fit(&profile, Pass::Backward),
             intra: LinkFit::new(profile.intra_link()),
             profile,
-        };
-        pricing.fit_penalties();
-        pricing
+        }
     }
 
     /// The profile.
@@ -79,120 +51,71 @@ impl Pricing {
         head_dim != self.profile.attention.head_dim
     }
 
-    /// Picoseconds of one kernel call over tiles of (rows, keys).
+    /// Picoseconds of one kernel call over tiles of (rows, keys), with query and KV heads.
     pub fn call_ps(
         &self,
         pass: Pass,
         mask: Mask,
-        q_heads: u32,
+        heads: (u32, u32),
         head_dim: u16,
         tiles: impl Iterator<Item = (u32, u32)> + Clone,
     ) -> u64 {
-        let price = self.pass(pass);
         let ns = match mask {
-            Mask::Full => self.full_ns(price, q_heads, tiles.filter(|(q, k)| *q > 0 && *k > 0)),
-            Mask::Causal => self.causal_ns(price, q_heads, visible(tiles, 0)),
-            Mask::CausalExclusive => self.causal_ns(price, q_heads, visible(tiles, 1)),
+            Mask::Full => self.ns(pass, Kind::Full, heads, tiles.filter(|(q, k)| *q > 0 && *k > 0)),
+            Mask::Causal => self.causal_ns(pass, heads, visible(tiles, 0)),
+            Mask::CausalExclusive => self.causal_ns(pass, heads, visible(tiles, 1)),
         };
-        let scale = f64::from(head_dim) / f64::from(self.profile.attention.head_dim);
-        ((price.overhead_ns + (ns - price.overhead_ns) * scale) * 1e3 + 0.5) as u64
+        let least = self.shortest_ns(pass);
+        ((least + (ns - least) * self.head_scale(head_dim)) * 1e3 + 0.5) as u64
     }
 
-    fn pass(&self, pass: Pass) -> &PassPrice {
+    fn laws(&self, pass: Pass) -> &PassLaws {
         match pass {
             Pass::Forward => &self.forward,
             Pass::Backward => &self.backward,
         }
     }
 
-    fn full_ns(&self, price: &PassPrice, heads: u32, tiles: impl Iterator<Item = (u32, u32)> + Clone) -> f64 {
-        let kernel = &price.rectangle;
-        let (mut count, mut card, mut q_max, mut k_max) = (0u64, 0.0, 0, 0);
-        for (q, k) in tiles.clone() {
-            count += 1;
-            card += kernel.card.card_ns(q, k);
-            q_max = q_max.max(q);
-            k_max = k_max.max(k);
+    /// Nanoseconds of the shortest call that was measured; none is priced below it.
+    fn shortest_ns(&self, pass: Pass) -> f64 {
+        let overhead = self.profile.attention.launch_overhead_ns;
+        match pass {
+            Pass::Forward => overhead.forward,
+            Pass::Backward => overhead.backward,
         }
-        let alone = |q, k| self.alone_ns(price, kernel, heads, q, k);
-        together(price, count, kernel.penalty * card * f64::from(heads), alone(q_max, k_max), || {
-            tiles.map(|(q, k)| alone(q, k)).fold(0.0, f64::max)
-        })
     }
 
-    /// Tiles have no more rows than keys.
-    fn causal_ns(&self, price: &PassPrice, heads: u32, tiles: impl Iterator<Item = (u32, u32)> + Clone) -> f64 {
-        let (square, bottom_right) = (&price.square, &price.bottom_right);
-        let (mut count, mut card, mut q_max, mut k_max) = (0u64, 0.0, 0, 0);
-        let square_alone = |q| self.alone_ns(price, square, heads, q, q);
-        if tiles.clone().all(|(q, k)| q == k) {
-            for (_, k) in tiles {
-                count += 1;
-                card += square.card.card_ns(k, k);
-                k_max = k_max.max(k);
-            }
-            let longest = square_alone(k_max);
-            return together(price, count, square.penalty * card * f64::from(heads), longest, || longest);
-        }
-        for (q, k) in tiles.clone() {
-            count += 1;
-            // The square of a tile's own rows is part of it; noise of the fits must not make the whole cheaper.
-            card += bottom_right.card.card_ns(q, k).max(square.card.card_ns(q, q));
-            q_max = q_max.max(q);
-            k_max = k_max.max(k);
-        }
-        let alone = |q, k| self.alone_ns(price, bottom_right, heads, q, k).max(square_alone(q));
-        let penalty = bottom_right.penalty.max(square.penalty);
-        together(price, count, penalty * card * f64::from(heads), alone(q_max, k_max), || {
-            tiles.map(|(q, k)| alone(q, k)).fold(0.0, f64::max)
-        })
+    fn head_scale(&self, head_dim: u16) -> f64 {
+        f64::from(head_dim) / f64::from(self.profile.attention.head_dim)
     }
 
-    /// Nanoseconds of a square run by the bottom-right kernel, which a call of squares alone never is.
-    pub(super) fn bottom_right_square_ns(&self, pass: Pass, heads: u32, k: u32) -> f64 {
-        let price = self.pass(pass);
-        self.alone_ns(price, &price.bottom_right, heads, k, k)
+    fn causal_ns(&self, pass: Pass, heads: (u32, u32), tiles: impl Iterator<Item = (u32, u32)> + Clone) -> f64 {
+        let squares = tiles.clone().all(|(q, k)| q == k);
+        self.ns(pass, if squares { Kind::Square } else { Kind::BottomRight }, heads, tiles)
     }
 
-    /// Nanoseconds of a call of this one tile.
-    fn alone_ns(&self, price: &PassPrice, kernel: &KernelPrice, heads: u32, q: u32, k: u32) -> f64 {
-        let ns = libm::exp2(kernel.alone.log2_ns(&self.logs, heads, q, k));
-        let limit = 1u32 << LAST_OCTAVE;
-        if heads <= MAX_HEADS && q <= limit && k <= limit {
-            return ns;
+    /// Nanoseconds of a call by the kernel of a kind; causal tiles have no more rows than keys.
+    pub(super) fn ns(
+        &self,
+        pass: Pass,
+        kind: Kind,
+        heads: (u32, u32),
+        tiles: impl Iterator<Item = (u32, u32)> + Clone,
+    ) -> f64 {
+        let mut totals = Totals::default();
+        tiles.clone().for_each(|(q, k)| totals.add(pass, kind, q, k));
+        let shortest = self.shortest_ns(pass);
+        if totals.tiles == 0 {
+            return shortest;
         }
-        let beyond = |n: u32, limit: u32| f64::from(n.max(limit)) / f64::from(limit);
-        price.overhead_ns + (ns - price.overhead_ns) * beyond(heads, MAX_HEADS) * beyond(q, limit) * beyond(k, limit)
-    }
-
-    fn fit_penalties(&mut self) {
-        let mut logs = [[(0.0, 0u32); 2]; 2];
-        for call in &self.profile.attention.ragged {
-            let price = self.pass(call.pass.pass());
-            let square = is_square(call);
-            let kernel = if square { &price.square } else { &price.bottom_right };
-            let card: f64 =
-                call.q_len.iter().zip(&call.kv_len).map(|(q, k)| kernel.card.card_ns((*q).min(*k), *k)).sum();
-            let sum = &mut logs[call.pass.pass() as usize][usize::from(square)];
-            sum.0 += libm::log2((call.ns - price.overhead_ns) / (card * f64::from(call.q_heads)));
-            sum.1 += 1;
-        }
-        for (price, logs) in [&mut self.forward, &mut self.backward].into_iter().zip(logs) {
-            let [bottom_right, square] = logs.map(|(sum, n)| match n {
-                0 => DEFAULT_PENALTY,
-                n => libm::exp2(sum / f64::from(n)).max(1.0),
-            });
-            price.square.penalty = square;
-            price.bottom_right.penalty = bottom_right;
-            // No ragged call of rectangles was measured; bottom-right tiles are the nearest thing.
-            price.rectangle.penalty = bottom_right;
-        }
+        let laws = self.laws(pass);
+        let law = if totals.tiles == 1 && totals.q_max >= ALONE_ROWS { &laws.alone } else { &laws.ragged };
+        law.call_ns(kind, grouped(heads), &totals, &laws.droop, tiles).max(shortest)
     }
 }
 
-/// True when every tile has as many rows as keys.
-fn is_square(call: &RaggedCall) -> bool {
-    call.q_len == call.kv_len
+fn grouped((query, kv): (u32, u32)) -> Heads {
+    Heads { query, grouped: kv < query }
 }
 
 /// Causal tiles without the rows that see no key and, for the exclusive mask, without the last key.
@@ -207,60 +130,10 @@ fn visible(
     })
 }
 
-/// Nanoseconds of a call of `count` tiles that take `card_ns` of a full card: never below the longest tile alone. `bound` is at least that.
-fn together(price: &PassPrice, count: u64, card_ns: f64, bound: f64, longest: impl FnOnce() -> f64) -> f64 {
-    match count {
-        0 => price.overhead_ns,
-        1 => bound,
-        _ => {
-            let full = price.overhead_ns + card_ns;
-            if bound <= full { full } else { full.max(longest()) }
-        }
-    }
-}
-
-impl PassPrice {
-    /// Nanoseconds a head that a causal tile, no taller than wide, adds to a ragged call of its kind.
-    fn causal_marginal_ns(&self, q: u32, k: u32) -> f64 {
-        let square = self.square.penalty * self.square.card.card_ns(q, q);
-        if q == k {
-            return square;
-        }
-        (self.bottom_right.penalty * self.bottom_right.card.card_ns(q, k)).max(square)
-    }
-
-    fn new(profile: &Profile, pass: Pass) -> Self {
-        let attention = &profile.attention;
-        let backward = pass == Pass::Backward;
-        let overhead_ns =
-            if backward { attention.launch_overhead_ns.backward } else { attention.launch_overhead_ns.forward };
-        let observations = |rows: &[Single]| -> Vec<Observation> {
-            rows.iter()
-                .filter(|row| row.0.pass() == pass)
-                .map(|&Single(_, heads, _, q, k, ns)| Observation { heads, q, k, ns })
-                .collect()
-        };
-        let sms = profile.card.multiprocessors;
-        let bottom_right = observations(&attention.bottom_right);
-        let block = block_ns(backward, sms, overhead_ns, &bottom_right);
-        let kernel = |kernel, rows: &[Observation]| {
-            let card = Throughput::fit(kernel, backward, sms, overhead_ns, rows);
-            let alone = Nodes::new(kernel, backward, overhead_ns, block, &card, rows);
-            KernelPrice { card, alone, penalty: 1.0 }
-        };
-        Self {
-            overhead_ns,
-            square: kernel(Kernel::Square, &observations(&attention.square)),
-            bottom_right: kernel(Kernel::BottomRight, &bottom_right),
-            rectangle: kernel(Kernel::Rectangle, &observations(&attention.rectangle)),
-        }
-    }
-}
-
 impl Cost for Pricing {
     fn launch_ps(&self, launch: &LaunchShape<'_>) -> u64 {
         let tiles = launch.tiles.iter().map(|tile| (tile.q, tile.k));
-        self.call_ps(launch.pass, launch.mask, launch.q_heads, launch.head_dim, tiles)
+        self.call_ps(launch.pass, launch.mask, (launch.q_heads, launch.kv_heads), launch.head_dim, tiles)
     }
 
     fn transfer_ps(&self, bytes: u64, same_node: bool) -> u64 {
@@ -269,19 +142,21 @@ impl Cost for Pricing {
     }
 
     fn marginal_ps(&self, launch: &LaunchShape<'_>) -> u64 {
-        let price = self.pass(launch.pass);
+        let law = &self.laws(launch.pass).ragged;
+        let heads = grouped((launch.q_heads, launch.kv_heads));
+        let tile_ns = |kind, q, k| {
+            let mut totals = Totals::default();
+            totals.add(launch.pass, kind, q, k);
+            law.work(kind, heads.query, &totals) * (1.0 + law.busy) + law.moved(heads, totals.rows, totals.keys)
+        };
+        let causal = |(q, k)| tile_ns(if q == k { Kind::Square } else { Kind::BottomRight }, q, k);
         let tiles = launch.tiles.iter().map(|tile| (tile.q, tile.k));
         let ns: f64 = match launch.mask {
-            Mask::Full => {
-                let kernel = &price.rectangle;
-                let seen = tiles.filter(|(q, k)| *q > 0 && *k > 0);
-                seen.map(|(q, k)| kernel.penalty * kernel.card.card_ns(q, k)).sum()
-            }
-            Mask::Causal => visible(tiles, 0).map(|(q, k)| price.causal_marginal_ns(q, k)).sum(),
-            Mask::CausalExclusive => visible(tiles, 1).map(|(q, k)| price.causal_marginal_ns(q, k)).sum(),
+            Mask::Full => tiles.filter(|(q, k)| *q > 0 && *k > 0).map(|(q, k)| tile_ns(Kind::Full, q, k)).sum(),
+            Mask::Causal => visible(tiles, 0).map(causal).sum(),
+            Mask::CausalExclusive => visible(tiles, 1).map(causal).sum(),
         };
-        let scale = f64::from(launch.head_dim) / f64::from(self.profile.attention.head_dim);
-        (ns * f64::from(launch.q_heads) * scale * 1e3 + 0.5) as u64
+        (ns * self.head_scale(launch.head_dim) * 1e3 + 0.5) as u64
     }
 
     fn copy_ps(&self, bytes: u64) -> u64 {

@@ -1,6 +1,8 @@
-use skewbench_plan::{Mask, Pass};
+use skewbench_plan::Pass;
 
 use super::Pricing;
+use super::fit::kind_of;
+use super::law::Kind;
 use crate::profile::Single;
 
 /// A row of the profile's attention tables beside what the model says of it.
@@ -38,21 +40,15 @@ impl Pricing {
     pub fn table_errors(&self) -> Vec<TableError> {
         let attention = &self.profile().attention;
         let mut errors = Vec::new();
-        for (table, rows) in [
-            ("bottom_right", &attention.bottom_right),
-            ("square", &attention.square),
-            ("rectangle", &attention.rectangle),
+        for (table, kind, rows) in [
+            ("bottom_right", Kind::BottomRight, &attention.bottom_right),
+            ("square", Kind::Square, &attention.square),
+            ("rectangle", Kind::Full, &attention.rectangle),
         ] {
             for &Single(pass, q_heads, kv_heads, q_len, kv_len, measured_ns) in rows {
                 let pass = pass.pass();
-                let predicted_ns = match (table, q_len == kv_len) {
-                    ("rectangle", _) => self.single_ns(pass, Mask::Full, q_heads, q_len, kv_len),
-                    ("bottom_right", true) => self.bottom_right_square_ns(pass, q_heads, kv_len),
-                    _ => self.single_ns(pass, Mask::Causal, q_heads, q_len, kv_len),
-                };
-                let table = table.to_owned();
                 errors.push(TableError {
-                    table,
+                    table: table.to_owned(),
                     pass,
                     q_heads,
                     kv_heads,
@@ -60,13 +56,12 @@ impl Pricing {
                     kv_len,
                     tiles: 1,
                     measured_ns,
-                    predicted_ns,
+                    predicted_ns: self.ns(pass, kind, (q_heads, kv_heads), std::iter::once((q_len, kv_len))),
                 });
             }
         }
         for call in &attention.ragged {
             let pass = call.pass.pass();
-            let tiles = call.q_len.iter().copied().zip(call.kv_len.iter().copied());
             errors.push(TableError {
                 table: call.name.clone(),
                 pass,
@@ -76,13 +71,9 @@ impl Pricing {
                 kv_len: call.kv_len.iter().copied().max().unwrap_or(0),
                 tiles: call.q_len.len() as u32,
                 measured_ns: call.ns,
-                predicted_ns: self.call_ps(pass, Mask::Causal, call.q_heads, attention.head_dim, tiles) as f64 / 1e3,
+                predicted_ns: self.ns(pass, kind_of(call), (call.q_heads, call.kv_heads), call.tiles()),
             });
         }
         errors
-    }
-
-    fn single_ns(&self, pass: Pass, mask: Mask, heads: u32, q: u32, k: u32) -> f64 {
-        self.call_ps(pass, mask, heads, self.profile().attention.head_dim, std::iter::once((q, k))) as f64 / 1e3
     }
 }

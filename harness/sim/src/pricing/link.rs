@@ -41,8 +41,17 @@ impl LinkFit {
         let bytes = bytes as f64;
         match self.points.last() {
             Some((last, ps)) if bytes >= *last => ps / last,
-            _ => super::nodes::interpolate(&self.points, bytes, |v| *v).unwrap_or(0.0) / bytes,
+            _ => self.between(bytes) / bytes,
         }
+    }
+
+    /// Picoseconds of `bytes`, linear between points, below the last one.
+    fn between(&self, bytes: f64) -> f64 {
+        let after = self.points.partition_point(|point| point.0 <= bytes);
+        let (Some(left), Some(right)) = (after.checked_sub(1).map(|i| self.points[i]), self.points.get(after)) else {
+            return self.points.first().map_or(0.0, |point| point.1);
+        };
+        left.1 + (right.1 - left.1) * ((bytes - left.0) / (right.0 - left.0))
     }
 
     /// Picoseconds a byte of a large transfer.

@@ -1,29 +1,33 @@
 //! Time of kernel calls and transfers from a profile.
 //!
-//! **One tile a call** costs what the profile's table of its mask says, exactly at measured sizes. Nodes at every power of two of rows, keys
-//! and heads hold the logarithm of the time: measured values where there are some, elsewhere a two-regime law (launch overhead plus the
-//! larger of the longest block's time on one multiprocessor and the work at the full card's rate) times the correction interpolated
-//! between measured neighbours. Nodes are made monotone in every direction, then interpolated. Beyond the longest rows the law runs at
-//! constant FLOP/s; below 128 rows or keys a tile costs what 128 cost, since a block has 128.
+//! A kernel call is blocks that multiprocessors take from a list: blocks of 128 rows forward, each stepping over 128 keys at a time, blocks of
+//! 128 keys backward, each stepping over rows. A call costs `overhead + rows and keys moved + makespan + slowdown x work`:
 //!
-//! **Many tiles a call** fill the card together: `overhead + penalty x sum of card time`, never below any of its tiles alone. The card time of a
-//! tile is `pairs x a(keys) + blocks x b` by mask and pass, fitted on the single calls that have at least four blocks a multiprocessor; blocks are
-//! 128 rows forward and 128 keys backward. The bottom-right backward does not skip masked blocks, so its pairs are rows x keys. The penalty
-//! of ragged calls is the geometric mean over the profile's ragged rows, by pass, for squares and for bottom-right tiles.
+//! - the makespan is when the last block ends (module `schedule`): whole rounds of equal blocks, ramps of unequal ones in the order in which the
+//!   kernels issue them (head by head, forward from the first rows, backward from the first keys);
+//! - the work is what all blocks take spread evenly; the slowdown is that of a card which is busy everywhere (clocks, memory), and grows with
+//!   the length of a call, since the power limit lowers clocks;
+//! - a block costs a constant and a constant a step. Masked steps are skipped, but not in the backward of bottom-right tiles.
 //!
-//! A causal call of squares alone uses the top-left mask and its table; if any tile has fewer rows than keys, the call is bottom-right and its
-//! squares cost what they cost there. Rows that see no key cost nothing. KV heads do not enter: the tables hold groups of 1 to 8.
+//! There is a law for calls of one tile of at least 1024 rows, which have graphs of their exact shape, and one for all others, which run ragged
+//! kernels. Forward without a mask, a tile alone whose keys do not fill their last block of 128 runs a slower kernel. The numbers of a law are
+//! fitted by least squares of the logarithm to all rows of the profile, rows far off counting less, and with expectations from the card's
+//! peak rates that few rows suffice to overrule.
 //!
-//! Errors of the built-in `h200` profile against its own rows, listed by [`Pricing::table_errors`] and bounded in `tests/sim/pricing.rs`: ragged calls
-//! at most 5.5%, below 2% in the mean (the penalties are fitted on them); single calls of at least 1 ms at most 3.5%, of 30 microseconds at most
-//! 13%, and none where the rows do not contradict each other. docs/CALIBRATION.md has the table and what was not measured.
+//! A causal call of squares alone uses the top-left mask; if any tile has fewer rows than keys, the call is bottom-right and its squares cost
+//! what they cost there. Rows that see no key cost nothing. KV heads enter as whether query heads share them.
+//!
+//! Prices never fall when a call gets more rows, keys, heads or tiles, except where cards, too, get faster: where a causal tile becomes a
+//! square, and a tile alone gets 1024 rows, or keys in whole blocks. Errors against a profile's own rows are listed by
+//! [`Pricing::table_errors`] and bounded in `tests/sim/pricing.rs`; docs/CALIBRATION.md has the table.
 
 mod card;
 mod check;
+mod droop;
+mod fit;
+mod law;
 mod link;
-mod nodes;
-mod octaves;
-mod throughput;
+mod schedule;
 
 pub use card::Pricing;
 pub use check::TableError;

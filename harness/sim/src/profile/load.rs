@@ -4,18 +4,13 @@ use super::{Profile, Single, require};
 use crate::ConfigError;
 
 /// Names of the profiles that are built in.
-pub const BUILT_IN: [&str; 2] = ["h200", "h200-2026-11-30"];
+pub const BUILT_IN: [&str; 1] = ["h200"];
 
 const H200: &str = include_str!("../../../../results/profiles/h200.json");
-const H200_CALIBRATED: &str = include_str!("../../../../results/profiles/h200-2026-11-30.json");
 
 /// Text of a built-in profile.
 pub fn built_in(name: &str) -> Option<&'static str> {
-    match name {
-        "h200" => Some(H200),
-        "h200-2026-11-30" => Some(H200_CALIBRATED),
-        _ => None,
-    }
+    (name == "h200").then_some(H200)
 }
 
 /// Largest rate, bandwidth or time that is taken seriously.

@@ -154,10 +154,20 @@ pub struct RaggedCall {
     pub kv_heads: u32,
     /// Rows of every tile.
     pub q_len: Vec<u32>,
-    /// Keys of every tile; where all equal the rows, the call used the top-left mask, otherwise the bottom-right one.
+    /// Keys of every tile; where all equal the rows, a causal call used the top-left mask, otherwise the bottom-right one.
     pub kv_len: Vec<u32>,
+    /// The call had no mask.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub full: bool,
     /// Measured nanoseconds.
     pub ns: f64,
+}
+
+impl RaggedCall {
+    /// Rows and keys of every tile.
+    pub fn tiles(&self) -> impl Iterator<Item = (u32, u32)> + Clone {
+        self.q_len.iter().copied().zip(self.kv_len.iter().copied())
+    }
 }
 
 /// Nanoseconds of the smallest call, end to end.

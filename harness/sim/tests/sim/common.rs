@@ -81,7 +81,11 @@ impl Builder {
 
 /// The h200 with some keys set, and ranks on nodes.
 pub fn machine(overrides: Overrides, nodes: Vec<u32>) -> Machine {
-    let profile = Profile::named("h200").expect("built in");
+    machine_of(Profile::named("h200").expect("built in"), overrides, nodes)
+}
+
+/// A profile with some keys set, and ranks on nodes.
+pub fn machine_of(profile: Profile, overrides: Overrides, nodes: Vec<u32>) -> Machine {
     let profile = overrides.apply(&profile, "test").expect("valid overrides");
     Machine::new(Arc::new(Pricing::new(profile)), nodes)
 }

@@ -60,7 +60,7 @@ fn golden_times() {
 }
 
 const GOLDEN_WAVE: (u64, u32, Option<u64>, Option<u64>, Option<u64>) =
-    (5_507_160_716, 2, Some(4_839_093_562), Some(1_398_229_442), Some(668_067_154));
+    (5_274_047_957, 2, Some(4_538_512_347), Some(1_235_140_442), Some(735_535_610));
 const GOLDEN_RANKS: [u64; 8] = [
     5_134_333_694,
     5_465_065_672,
@@ -83,6 +83,20 @@ fn runs_repeat_to_the_last_picosecond_and_traces_agree() {
     assert_eq!((both.wave_ps(), both.backward.wave_ps), (first.wave_ps, 0));
 }
 
+/// Latency of a call and its bytes, as the table of an exchange says.
+fn transfer_ps(points: &[(u64, f64)], bytes: u64) -> u64 {
+    let after = points.partition_point(|point| point.0 <= bytes);
+    let monotone: Vec<f64> = (0..points.len())
+        .map(|i| {
+            let below = points[..=i].iter().map(|p| p.1).fold(0.0, f64::max);
+            let above = points[i..].iter().map(|p| p.1).fold(f64::MAX, f64::min);
+            500.0 * (below + above)
+        })
+        .collect();
+    let share = (bytes - points[after - 1].0) as f64 / (points[after].0 - points[after - 1].0) as f64;
+    (monotone[after - 1] + (monotone[after] - monotone[after - 1]) * share) as u64
+}
+
 #[test]
 fn instructions_wait_for_their_stream_their_events_and_their_peers() {
     let mut machine = machine(COPY_ENGINES, vec![0, 0]);
@@ -100,7 +114,8 @@ fn instructions_wait_for_their_stream_their_events_and_their_peers() {
     let compute: u64 = 51_000;
     assert_eq!(times.compute_only_ps, Some(compute));
     // Latency of a call and its bytes, from when the later rank has posted it.
-    let transfer = 10_000_000 + (388_000.0 * 2_767_376_000.0 / f64::from(1 << 30)) as u64;
+    let points = &machine.pricing.profile().intra_node.copy_engines.points_bytes_ns;
+    let transfer = transfer_ps(points, 388_000);
     assert!(times.rank_end_ps[0].abs_diff(50_000 + transfer) < 10, "{} {}", times.rank_end_ps[0], 50_000 + transfer);
     assert!(times.rank_end_ps[1].abs_diff(51_000 + transfer) < 10);
     assert!(times.transfers_only_ps.is_some_and(|ps| ps.abs_diff(transfer) < 10));
@@ -124,15 +139,20 @@ fn overlapped(tokens: u32, rows: u64, transport: Transport) -> (PassTimes, f64) 
 
 #[test]
 fn overlap_costs_what_was_measured() {
-    // Attention of 59 ms and an exchange of 57 ms alone took 104 ms through NCCL.
-    let rows = (57_000_000 - 67_000) * 1024 / 2_972_840;
-    let (nccl, ms) = overlapped(59_000_000, rows, Transport::Nccl);
-    assert!((nccl.transfers_only_ps.map_or(0.0, |ps| ps as f64 / 1e9) - 57.0).abs() < 0.2);
-    assert!((ms - 104.0).abs() < 0.5, "{ms}");
-    // Attention of 118.5 ms took 121 ms with an exchange under it through the copy engines.
-    let rows = 110_000_000 * 1024 / 2_777_376;
-    let (_, ms) = overlapped(118_500_000, rows, Transport::CopyEngines);
-    assert!((ms - 121.0).abs() < 0.3, "{ms}");
+    for transport in [Transport::Nccl, Transport::CopyEngines] {
+        let overrides = Overrides { transport: Some(transport), ..Overrides::default() };
+        let factors = machine(overrides, vec![0, 0]).pricing.profile().overlap().clone();
+        // An exchange that outlasts attention runs at the measured share of its rate as long as attention does.
+        let (times, ms) = overlapped(20_000_000, 20_000, transport);
+        let alone = times.transfers_only_ps.map_or(0.0, |ps| ps as f64 / 1e9);
+        assert!((50.0..65.0).contains(&alone), "{alone}");
+        let expected = 20.0 + alone - 20.0 * factors.transfer_rate;
+        assert!((ms / expected - 1.0).abs() < 0.005, "{transport:?}: {ms} against {expected}");
+        // Attention that outlasts the exchange is as much slower as was measured while the exchange lasts.
+        let expected = 150.0 + alone / factors.transfer_rate * (1.0 / factors.compute_rate - 1.0);
+        let (_, ms) = overlapped(150_000_000, 20_000, transport);
+        assert!((ms / expected - 1.0).abs() < 0.005, "{transport:?}: {ms} against {expected}");
+    }
 }
 
 #[test]

@@ -1,13 +1,22 @@
 //! Link model against exact max-min fair sharing by progressive filling.
 
-use crate::common::{Builder, machine};
+use crate::common::{Builder, machine_of};
 use proptest::prelude::*;
 use skewbench_exec::InstrKind;
 use skewbench_plan::Pass;
-use skewbench_sim::{Machine, Overrides, Runs, Transport, profile::Nic, simulate_pass};
+use skewbench_sim::{Machine, Overrides, Profile, Runs, Transport, profile::Nic, simulate_pass};
 
 const ROW_BYTES: u64 = 1 << 20;
 const RANKS: u32 = 8;
+const LATENCY_NS: f64 = 10_000.0;
+const GIB_NS: f64 = 2_777_376.0;
+
+/// The h200 with copy engines of one rate at all sizes, which the exact solution needs.
+fn linear_link() -> Profile {
+    let mut profile = Profile::named("h200").expect("built in");
+    profile.intra_node.copy_engines.points_bytes_ns = vec![(1, LATENCY_NS), (1 << 30, GIB_NS)];
+    profile
+}
 
 /// Links of a flow: indices into capacities.
 fn path(machine: &Machine, from: u32, to: u32) -> Vec<usize> {
@@ -22,7 +31,7 @@ fn path(machine: &Machine, from: u32, to: u32) -> Vec<usize> {
 /// Seconds a byte, inverted: bytes per picosecond of every link.
 fn capacities(machine: &Machine, oversubscription: f64) -> Vec<f64> {
     let ranks = RANKS as usize;
-    let intra = (1u64 << 30) as f64 / (2_777_376_000.0 - 10_000_000.0);
+    let intra = (1u64 << 30) as f64 / ((GIB_NS - LATENCY_NS) * 1e3);
     let port = 50e9 * 0.9 / 1e12;
     let mut all = vec![intra; 2 * ranks];
     all.extend(vec![port; 2 * ranks]);
@@ -91,7 +100,7 @@ proptest! {
             nic: Some(Nic::PerCard),
             ..Overrides::default()
         };
-        let mut machine = machine(overrides, (0..RANKS).map(|r| r / node_size).collect());
+        let mut machine = machine_of(linear_link(), overrides, (0..RANKS).map(|r| r / node_size).collect());
         machine.linear.forward_ps_per_token = 1e9;
         let mut builder = Builder::new(RANKS as usize);
         let routes = builder.route(&flows);
@@ -105,7 +114,7 @@ proptest! {
         if flows.is_empty() {
             return Ok(());
         }
-        let latency = 10_000_000.0;
+        let latency = LATENCY_NS * 1e3;
         let capacities = capacities(&machine, oversubscription);
         let paths: Vec<(Vec<usize>, f64, f64)> = flows
             .iter()

@@ -13,30 +13,31 @@ fn price(pricing: &Pricing, pass: Pass, mask: Mask, heads: u32, tiles: &[(u32, u
     pricing.launch_ps(&LaunchShape { pass, mask, q_heads: heads, kv_heads: 1, head_dim: 128, tiles: &tiles })
 }
 
-fn worst<'a>(errors: impl Iterator<Item = &'a TableError>) -> f64 {
-    errors.map(|e| e.relative().abs()).fold(0.0, f64::max)
+fn quantile(errors: &[TableError], share: f64, of: impl Fn(&TableError) -> bool) -> f64 {
+    let mut found: Vec<f64> = errors.iter().filter(|e| of(e)).map(|e| e.relative().abs()).collect();
+    assert!(found.len() >= 8, "{}", found.len());
+    found.sort_by(f64::total_cmp);
+    found[((found.len() - 1) as f64 * share) as usize]
 }
 
 #[test]
-fn ragged_calls_are_predicted_within_five_and_a_half_percent() {
+fn rows_of_the_profile_are_met_as_well_as_they_repeat() {
+    // The aim of docs/CALIBRATION.md: 4% in the median, 12% for 95 of 100. A law does not go through rows that one slow clock spoilt.
     let errors = pricing().table_errors();
-    let ragged: Vec<&TableError> = errors.iter().filter(|e| e.tiles > 1).collect();
-    assert_eq!(ragged.len(), 31);
-    assert!(worst(ragged.iter().copied()) < 0.055, "{:#?}", ragged);
-    let mean = ragged.iter().map(|e| e.relative().abs()).sum::<f64>() / ragged.len() as f64;
-    assert!(mean < 0.02, "{mean}");
-}
-
-#[test]
-fn single_calls_are_those_measured_up_to_their_own_noise() {
-    let errors = pricing().table_errors();
-    let singles: Vec<&TableError> = errors.iter().filter(|e| e.tiles == 1).collect();
-    assert!(singles.len() > 400);
-    // Rows that contradict monotonicity or were measured twice move to the mean; the largest are calls of 30 microseconds.
-    assert!(worst(singles.iter().copied()) < 0.13);
-    assert!(worst(singles.iter().copied().filter(|e| e.measured_ns > 1e6)) < 0.035, "long calls");
-    let exact = singles.iter().filter(|e| e.relative().abs() < 1e-4).count();
-    assert!(exact * 10 > singles.len() * 6, "{exact} of {}", singles.len());
+    for pass in [Pass::Forward, Pass::Backward] {
+        for table in ["bottom_right", "square", "rectangle"] {
+            let of = |e: &TableError| e.pass == pass && e.table == table && e.measured_ns > 1e5;
+            let (median, most) = (quantile(&errors, 0.5, of), quantile(&errors, 0.95, of));
+            assert!(median < 0.04 && most < 0.12, "{pass:?} {table}: {median} {most}");
+        }
+        // Clocks under the power limit differ more than shapes do: windows of like documents took 1.73 to 2.40 us a step.
+        let ragged = |e: &TableError| e.pass == pass && e.tiles > 1;
+        let (median, most) = (quantile(&errors, 0.5, ragged), quantile(&errors, 0.95, ragged));
+        assert!(median < 0.08 && most < 0.17, "{pass:?} ragged: {median} {most}");
+        // Calls of tens of microseconds: launches by the host, which repeat worse.
+        let short = |e: &TableError| e.pass == pass && e.measured_ns <= 1e5;
+        assert!(quantile(&errors, 0.5, short) < 0.06, "{pass:?} short");
+    }
 }
 
 #[test]
@@ -61,23 +62,22 @@ fn golden_prices() {
 }
 
 const GOLDEN: [u64; 10] = [
-    28_922_180_000,
-    84_549_250_000,
-    7_608_400_000,
-    20_722_700_000,
-    447_500_000,
-    7_608_400_000,
-    2_378_798_222,
-    3_574_251_964,
-    7_704_041_562_972_192,
-    36_700_000,
+    27_558_475_772,
+    83_914_665_100,
+    6_874_749_029,
+    19_372_319_386,
+    408_148_897,
+    6_874_749_029,
+    2_487_065_550,
+    3_292_305_736,
+    7_998_300_578_980_418,
+    28_832_000,
 ];
 
 #[test]
 fn squares_do_not_pay_for_the_bottom_right_backward() {
     let pricing = pricing();
     let square = price(&pricing, Pass::Backward, Mask::Causal, 8, &[(32_768, 32_768)]);
-    assert_eq!(square, 10_421_500_000, "as measured with the top-left mask");
     let mixed = price(&pricing, Pass::Backward, Mask::Causal, 8, &[(32_768, 32_768), (128, 256)]);
     assert!(mixed > 19 * square / 10, "one call has one mask");
 }
@@ -95,8 +95,8 @@ fn small_tiles_in_one_call_reach_the_rate_of_a_large_one() {
 fn heads_of_another_size_are_scaled_by_flops() {
     let pricing = pricing();
     assert!(pricing.head_dim_scaled(64) && !pricing.head_dim_scaled(128));
-    let of = |dim| pricing.call_ps(Pass::Forward, Mask::Causal, 32, dim, std::iter::once((32_768, 32_768)));
-    let overhead = 11_600_000.0;
+    let of = |dim| pricing.call_ps(Pass::Forward, Mask::Causal, (32, 4), dim, std::iter::once((32_768, 32_768)));
+    let overhead = pricing.profile().attention.launch_overhead_ns.forward * 1e3;
     assert!(((of(64) as f64 - overhead) / (of(128) as f64 - overhead) - 0.5).abs() < 1e-9);
 }
 
@@ -123,10 +123,14 @@ proptest! {
         let at = which.index(tiles.len());
         let mut larger = tiles.clone();
         larger[at].0 += more;
-        prop_assert!(price(pricing, pass, Mask::Full, heads, &larger) >= before, "rows");
+        if !faster_kernel(&tiles, &larger) {
+            prop_assert!(price(pricing, pass, Mask::Full, heads, &larger) >= before, "rows");
+        }
         let mut larger = tiles.clone();
         larger[at].1 += more;
-        prop_assert!(price(pricing, pass, Mask::Full, heads, &larger) >= before, "keys");
+        if !faster_kernel(&tiles, &larger) {
+            prop_assert!(price(pricing, pass, Mask::Full, heads, &larger) >= before, "keys");
+        }
         let mut larger = tiles;
         larger.push((more, more));
         prop_assert!(price(pricing, pass, Mask::Full, heads, &larger) >= before, "tiles");
@@ -152,11 +156,20 @@ proptest! {
         // A tile whose rows reach its keys becomes a square, for which there is a faster kernel; short of that, more rows cost no less.
         let mut larger = tiles.clone();
         larger[at].0 += more;
-        if larger[at].0 < larger[at].1 {
+        if larger[at].0 < larger[at].1 && !faster_kernel(&tiles, &larger) {
             prop_assert!(price(pricing, pass, Mask::Causal, heads, &larger) >= before, "rows");
         }
         let exclusive: Vec<(u32, u32)> = tiles.iter().map(|&(q, k)| (q, k + 1)).collect();
         prop_assert_eq!(price(pricing, pass, Mask::CausalExclusive, heads, &exclusive), before);
+    }
+}
+
+/// Cards, too, are faster with more: a tile alone runs a kernel of its own from 1024 rows (512 rows took longer), and without a mask another one
+/// where keys fill blocks of 128 (one key more took 10% longer).
+fn faster_kernel(before: &[(u32, u32)], after: &[(u32, u32)]) -> bool {
+    match (before, after) {
+        ([(q, k)], [(rows, keys)]) => (*q < 1024 && *rows >= 1024) || (k % 128 != 0 && keys % 128 == 0),
+        _ => false,
     }
 }
 
@@ -166,7 +179,7 @@ fn pricing_once() -> &'static Pricing {
 }
 
 #[test]
-fn marginal_prices_add_up_to_a_ragged_call() {
+fn marginal_prices_are_what_a_tile_adds_to_a_call_that_fills_the_card() {
     let pricing = pricing();
     let tiles = [(4096, 4096), (8192, 8192), (1000, 1000)];
     let slanted = [(4096, 65_536), (2048, 100_000), (8192, 32_768)];
@@ -174,13 +187,14 @@ fn marginal_prices_add_up_to_a_ragged_call() {
         for (mask, tiles) in [(Mask::Causal, tiles), (Mask::Causal, slanted), (Mask::Full, slanted)] {
             let shapes = tiles.map(|(q, k)| TileShape { q, k });
             let marginal = |tiles: &[TileShape]| {
-                pricing.marginal_ps(&LaunchShape { pass, mask, q_heads: 32, kv_heads: 4, head_dim: 128, tiles })
+                pricing.marginal_ps(&LaunchShape { pass, mask, q_heads: 32, kv_heads: 1, head_dim: 128, tiles })
             };
             let sum: u64 = shapes.iter().map(|shape| marginal(std::slice::from_ref(shape))).sum();
             assert!(sum.abs_diff(marginal(&shapes)) <= 3);
-            let overhead = price(&pricing, pass, mask, 32, &[]);
-            let call = price(&pricing, pass, mask, 32, &tiles);
-            assert!(call.abs_diff(overhead + sum) <= 4, "{pass:?} {mask:?}: {call} against {overhead} + {sum}");
+            // Beside the overhead a call costs more by the droop of long calls and by what is idle at its end.
+            let call = price(&pricing, pass, mask, 32, &tiles) as f64;
+            let share = call / sum as f64;
+            assert!((1.0..1.3).contains(&share), "{pass:?} {mask:?}: {call} against {sum}");
         }
     }
 }

@@ -17,6 +17,17 @@ fn refusal(from: &str, to: &str) -> String {
     Profile::parse(&text().replacen(from, to, 1), "mine.json").expect_err("must be refused").to_string()
 }
 
+fn refused(from: &str, to: &str, key: &str) {
+    let message = refusal(from, to);
+    assert!(message.starts_with(&format!("mine.json: {key} = ")), "{to}: {message}");
+}
+
+/// What follows `start` in the built-in profile, up to one of these.
+fn after(start: &str, ends: &[char]) -> &'static str {
+    let rest = text().split_once(start).expect("there").1;
+    rest.split(ends).next().expect("a part")
+}
+
 #[test]
 fn the_built_in_profile_is_valid_and_says_its_sources() {
     let profile = Profile::named("h200").expect("valid");
@@ -48,20 +59,28 @@ fn impossible_values_name_their_key() {
         ("\"multiprocessors\": 132", "\"multiprocessors\": 0", "card.multiprocessors"),
         ("\"efficiency\": 0.9", "\"efficiency\": 1.9", "network.efficiency"),
         ("\"oversubscription\": 1.0", "\"oversubscription\": 0.5", "network.oversubscription"),
-        ("\"latency_ns\": 10000", "\"latency_ns\": -3", "network.latency_ns"),
-        ("\"transfer_rate\": 0.2034", "\"transfer_rate\": 0", "contention.nccl.transfer_rate"),
-        ("[65536, 75440]", "[0, 75440]", "intra_node.nccl.points_bytes_ns"),
-        ("[65536, 75440]", "[65536, 0]", "intra_node.nccl.points_bytes_ns"),
-        ("[\"fwd\", 32, 4, 512, 512, 29120]", "[\"fwd\", 32, 4, 512, 512, 1]", "attention.bottom_right[0]"),
-        ("[\"fwd\", 32, 4, 512, 512, 29120]", "[\"fwd\", 32, 5, 512, 512, 29120]", "attention.bottom_right[0]"),
-        ("[\"fwd\", 32, 4, 512, 512, 29120]", "[\"fwd\", 32, 4, 513, 512, 29120]", "attention.bottom_right[0]"),
+        ("\"latency_ns\": 10000.0", "\"latency_ns\": -3", "network.latency_ns"),
         ("\"relative_sd\": 0.0", "\"relative_sd\": 2", "card_speed.relative_sd"),
     ] {
-        let message = refusal(from, to);
-        assert!(message.starts_with(&format!("mine.json: {key} = ")), "{to}: {message}");
+        refused(from, to, key);
     }
-    assert!(refusal("\"400 Gb/s\"", "\"400 Gbps\"").contains("write a number and a unit"));
-    assert!(refusal("\"400 Gb/s\"", "\"0 Gb/s\"").contains("network.bandwidth"));
+    // Numbers that change with every calibration are taken from the file.
+    let rate = after("\"transfer_rate\": ", &[',', '\n']);
+    refused(&format!("\"transfer_rate\": {rate}"), "\"transfer_rate\": 0", "contention.nccl.transfer_rate");
+    let point = after("\"points_bytes_ns\": [", &[']']).trim_start().trim_start_matches('[');
+    let (bytes, ns) = point.split_once(", ").expect("a pair");
+    refused(&format!("[{point}]"), &format!("[0, {ns}]"), "intra_node.nccl.points_bytes_ns");
+    refused(&format!("[{point}]"), &format!("[{bytes}, 0]"), "intra_node.nccl.points_bytes_ns");
+    let row = after("\"bottom_right\": [", &[']']).trim_start();
+    let fields: Vec<&str> = row.split(", ").collect();
+    let longer = format!("{}0", fields[4]);
+    for (place, with) in [(5, "1"), (2, "5"), (3, longer.as_str())] {
+        let mut changed = fields.clone();
+        changed[place] = with;
+        refused(row, &changed.join(", "), "attention.bottom_right[0]");
+    }
+    assert!(refusal("\"50 GB/s\"", "\"50 GBps\"").contains("write a number and a unit"));
+    assert!(refusal("\"50 GB/s\"", "\"0 GB/s\"").contains("network.bandwidth"));
     assert!(refusal("\"nccl\",", "\"ncl\",").contains("did you mean `nccl`?"));
 }
 
