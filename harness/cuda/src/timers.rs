@@ -16,17 +16,17 @@ pub trait CopyTimer {
     fn merge_ns(&mut self, bytes: u64, warm_up: u32, repeats: u32) -> Result<Vec<f64>, CudaError>;
 }
 
-/// Attention and an exchange, alone and at once, nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Repeats of attention and an exchange, alone and at once, nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overlap {
     /// Attention alone.
-    pub compute_alone_ns: f64,
+    pub compute_alone_ns: Vec<f64>,
     /// The exchange alone.
-    pub transfer_alone_ns: f64,
+    pub transfer_alone_ns: Vec<f64>,
     /// Attention while the exchange runs all the time.
-    pub compute_together_ns: f64,
+    pub compute_together_ns: Vec<f64>,
     /// The exchange while attention runs all the time.
-    pub transfer_together_ns: f64,
+    pub transfer_together_ns: Vec<f64>,
 }
 
 /// Times exchanges between the cards of a host.
@@ -43,9 +43,9 @@ pub trait LinkTimer {
         repeats: u32,
     ) -> Result<Vec<f64>, CudaError>;
 
-    /// What attention and an exchange do to each other.
+    /// What attention and an exchange do to each other, `repeats` times.
     ///
     /// # Errors
     /// As [`exchange_ns`](Self::exchange_ns).
-    fn overlap(&mut self, transport: Transport) -> Result<Overlap, CudaError>;
+    fn overlap(&mut self, transport: Transport, repeats: u32) -> Result<Overlap, CudaError>;
 }

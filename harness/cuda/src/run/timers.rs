@@ -24,6 +24,10 @@ const OVERLAPPED_HEADS: (u32, u32) = (16, 2);
 const OVERLAPPED_BYTES: u64 = 1 << 30;
 /// How much longer than what is timed the other side of an overlap lasts.
 const LONGER: f64 = 2.0;
+/// Launches or exchanges of an execution that times them alone.
+const ALONE: u32 = 4;
+/// Launches or exchanges of one that times them under the other.
+const TOGETHER: u32 = 8;
 
 /// Times kernels that move rows, and exchanges, as programs run them: steps of a [`Session`].
 pub struct SessionTimer {
@@ -182,7 +186,7 @@ impl LinkTimer for SessionTimer {
         slowest(session, warm_up, repeats)
     }
 
-    fn overlap(&mut self, transport: Transport) -> Result<Overlap, CudaError> {
+    fn overlap(&mut self, transport: Transport, repeats: u32) -> Result<Overlap, CudaError> {
         let cards = self.cards;
         let (q_heads, kv_heads) = OVERLAPPED_HEADS;
         let tiles = [OVERLAPPED];
@@ -213,28 +217,32 @@ impl LinkTimer for SessionTimer {
                 .collect()
         };
         let session = self.session(transport, cards)?;
-        let mut measure = |launches: u32, exchanges: u32| -> Result<[f64; 2], CudaError> {
+        // Nanoseconds of one launch and one exchange of so many, every time.
+        let mut measure = |launches: u32, exchanges: u32| -> Result<[Vec<f64>; 2], CudaError> {
             load(session, program(launches, exchanges))?;
             session.execute(Pass::Forward, Execution::of(Mode::Whole))?;
-            let traced = Execution { trace: true, ..Execution::of(Mode::Whole) };
-            let ranks = session.execute(Pass::Forward, traced)?;
-            let span = |stream: u32| ranks.iter().map(|rank| spanned(&rank.trace, stream)).fold(0.0, f64::max);
-            Ok([span(0), span(1)])
+            let mut times = [Vec::new(), Vec::new()];
+            for _ in 0..repeats {
+                let traced = Execution { trace: true, ..Execution::of(Mode::Whole) };
+                let ranks = session.execute(Pass::Forward, traced)?;
+                for ((times, stream), count) in times.iter_mut().zip(0u32..).zip([launches, exchanges]) {
+                    let span = ranks.iter().map(|rank| spanned(&rank.trace, stream)).fold(0.0, f64::max);
+                    times.push((span / f64::from(count.max(1))).max(1.0));
+                }
+            }
+            Ok(times)
         };
-        let [launch_ns, _] = measure(4, 0)?.map(|ns| ns / 4.0);
-        let [_, exchange_ns] = measure(0, 4)?.map(|ns| ns / 4.0);
-        let (launch_ns, exchange_ns) = (launch_ns.max(1.0), exchange_ns.max(1.0));
+        let [compute_alone_ns, _] = measure(ALONE, 0)?;
+        let [_, transfer_alone_ns] = measure(0, ALONE)?;
         // While one side is timed, the other lasts longer, whatever they do to each other.
-        let few = 8.0;
-        let many = |of: f64, other: f64| ((few * other * LONGER / of).ceil()).clamp(few, 512.0) as u32;
-        let [compute_together, _] = measure(few as u32, many(exchange_ns, launch_ns))?;
-        let [_, transfer_together] = measure(many(launch_ns, exchange_ns) * 3, few as u32)?;
-        Ok(Overlap {
-            compute_alone_ns: launch_ns,
-            transfer_alone_ns: exchange_ns,
-            compute_together_ns: compute_together / few,
-            transfer_together_ns: transfer_together / few,
-        })
+        let shortest = |times: &[f64]| times.iter().copied().fold(f64::INFINITY, f64::min);
+        let (launch_ns, exchange_ns) = (shortest(&compute_alone_ns), shortest(&transfer_alone_ns));
+        let many = |of: f64, other: f64| {
+            (f64::from(TOGETHER) * other * LONGER / of).ceil().clamp(TOGETHER.into(), 512.0) as u32
+        };
+        let [compute_together_ns, _] = measure(TOGETHER, many(exchange_ns, launch_ns))?;
+        let [_, transfer_together_ns] = measure(many(launch_ns, exchange_ns) * 3, TOGETHER)?;
+        Ok(Overlap { compute_alone_ns, transfer_alone_ns, compute_together_ns, transfer_together_ns })
     }
 }
 

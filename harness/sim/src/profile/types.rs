@@ -170,7 +170,7 @@ impl RaggedCall {
     }
 }
 
-/// Nanoseconds of the smallest call, end to end.
+/// Nanoseconds of the smallest call between two events on its stream, what the host takes to enqueue it included.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LaunchOverhead {

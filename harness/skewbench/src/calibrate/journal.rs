@@ -12,9 +12,9 @@ use crate::failure::Failure;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// Name of the point.
+    /// Name of the point's row.
     pub point: String,
-    /// Times that count, nanoseconds; of an overlap compute and transfer alone, then together.
+    /// Times that count, nanoseconds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ns: Vec<f64>,
     /// Why there are none.
@@ -28,6 +28,7 @@ pub struct Entry {
 struct Header {
     schema: u32,
     seed: u64,
+    revision: String,
     card: CardInfo,
 }
 
@@ -42,11 +43,11 @@ impl Journal {
     /// Opens the file of a card's points, new, or to go on with.
     ///
     /// # Errors
-    /// A file that is there without `resume`, that another card or seed wrote, or that cannot be used.
-    pub fn open(path: &Path, card: &CardInfo, seed: u64, resume: bool) -> Result<Self, Failure> {
+    /// A file that is there without `resume`, that another card, seed or revision of the program wrote, or that cannot be used.
+    pub fn open(path: &Path, card: &CardInfo, seed: u64, revision: &str, resume: bool) -> Result<Self, Failure> {
         let failed = |e: std::io::Error| Failure::config(format!("{}: {e}", path.display()));
         let refuse = |what: &str| Err(Failure::config(format!("{}: {what}", path.display())));
-        let header = Header { schema: 1, seed, card: card.clone() };
+        let header = Header { schema: 2, seed, revision: revision.to_owned(), card: card.clone() };
         let mut entries = BTreeMap::new();
         let text = match std::fs::read_to_string(path) {
             Ok(_) if !resume => {
@@ -64,7 +65,7 @@ impl Journal {
                 let found: Header = serde_json::from_str(line).map_err(bad)?;
                 if !same_machine(&found, &header) {
                     return refuse(
-                        "was measured on another card, driver, library or with another seed; choose another --out",
+                        "was measured on another card, driver or library, by another revision of skewbench or with another seed; choose another --out",
                     );
                 }
             } else {
@@ -129,19 +130,20 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("points.jsonl");
         let card = CardInfo { name: "a card".into(), sm_clock_mhz: Some(100), ..CardInfo::default() };
-        let mut journal = Journal::open(&path, &card, 1, false).expect("new");
+        let mut journal = Journal::open(&path, &card, 1, "r", false).expect("new");
         journal.add(entry("one")).expect("written");
         drop(journal);
         let mut file = std::fs::OpenOptions::new().append(true).open(&path).expect("there");
         file.write_all(b"{\"point\":\"tw").expect("written");
-        assert!(Journal::open(&path, &card, 1, false).is_err());
+        assert!(Journal::open(&path, &card, 1, "r", false).is_err());
         let other_clock = CardInfo { sm_clock_mhz: Some(200), ..card.clone() };
-        let mut journal = Journal::open(&path, &other_clock, 1, true).expect("resumes");
+        let mut journal = Journal::open(&path, &other_clock, 1, "r", true).expect("resumes");
         assert_eq!((journal.get("one"), journal.get("two")), (Some(&entry("one")), None));
         journal.add(entry("two")).expect("written");
         drop(journal);
-        assert!(Journal::open(&path, &card, 1, true).expect("resumes").get("two").is_some());
-        assert!(Journal::open(&path, &card, 2, true).is_err());
-        assert!(Journal::open(&path, &CardInfo { name: "other".into(), ..card }, 1, true).is_err());
+        assert!(Journal::open(&path, &card, 1, "r", true).expect("resumes").get("two").is_some());
+        assert!(Journal::open(&path, &card, 2, "r", true).is_err());
+        assert!(Journal::open(&path, &card, 1, "s", true).is_err());
+        assert!(Journal::open(&path, &CardInfo { name: "other".into(), ..card }, 1, "r", true).is_err());
     }
 }

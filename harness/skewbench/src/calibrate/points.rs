@@ -19,6 +19,8 @@ pub enum Family {
     Prefix,
     /// Tiles of unequal rows and keys.
     Mixed,
+    /// Tiles of one size.
+    Equal,
 }
 
 impl Family {
@@ -29,6 +31,7 @@ impl Family {
             Self::Window => "window",
             Self::Prefix => "prefix",
             Self::Mixed => "mixed",
+            Self::Equal => "equal",
         }
     }
 }
@@ -46,7 +49,7 @@ pub enum Work {
     Merge(u64),
     /// An exchange between cards, bytes.
     Exchange(Transport, u64),
-    /// Attention under an exchange.
+    /// Attention and an exchange, each alone and under the other.
     Overlap(Transport),
 }
 
@@ -61,6 +64,19 @@ pub struct Point {
     pub level: u8,
     /// Predicted seconds of the card.
     pub seconds: f64,
+}
+
+/// Rows of an overlap: what is timed, alone and under the other.
+const OVERLAP_ROWS: [&str; 4] = ["compute alone", "transfer alone", "compute together", "transfer together"];
+
+impl Point {
+    /// Names of what is measured, each with repeats of its own.
+    pub fn rows(&self) -> Vec<String> {
+        match self.work {
+            Work::Overlap(_) => OVERLAP_ROWS.iter().map(|row| format!("{} {row}", self.name)).collect(),
+            _ => vec![self.name.clone()],
+        }
+    }
 }
 
 const HEAD_DIM: u16 = 128;
@@ -151,8 +167,17 @@ pub fn points(pricing: &Pricing, seed: u64) -> Result<Vec<Point>, Failure> {
         let name = format!("overlap {name}");
         list.push(Point { name, work: Work::Overlap(transport), level: 0, seconds: 2.0 });
     }
-    // Launches as systems make them.
-    for (preset, heads) in [("paper-256k", [(4, 1), (32, 4)]), ("paper-1m", [(2, 1), (8, 1)])] {
+    launches_of_systems(&mut list, seed)?;
+    grid(&mut list);
+    sizes_that_fill_no_block(&mut list);
+    few_tiles(&mut list);
+    rounds(&mut list);
+    Ok(list.ordered(seed))
+}
+
+/// Packed windows, groups of tiles with a common prefix, and unequal tiles.
+fn launches_of_systems(list: &mut List<'_>, seed: u64) -> Result<(), Failure> {
+    for (preset, heads) in [("paper-256k", [(4, 1), (32, 4), (16, 16)]), ("paper-1m", [(2, 1), (8, 1), (16, 16)])] {
         for (quantile, tiles) in windows(preset, seed, &[0.02, 0.25, 0.5, 0.75, 0.95])? {
             for heads in heads {
                 let what = format!("window {preset} q{quantile}");
@@ -161,19 +186,34 @@ pub fn points(pricing: &Pricing, seed: u64) -> Result<Vec<Point>, Failure> {
         }
     }
     for (count, rows, step) in
-        [(4, 4096, 32_768), (8, 4096, 16_384), (16, 4096, 8192), (32, 4096, 4096), (12, 8192, 8192)]
+        [(4, 4096, 32_768), (8, 4096, 16_384), (16, 4096, 8192), (32, 4096, 4096), (9, 4200, 9001)]
     {
         for heads in [(8, 1), (4, 1), (32, 4)] {
             let tiles = prefixes(count, rows, step);
             list.launch(1, Family::Prefix, &format!("prefix {count}x{rows}+{step}"), Mask::Causal, heads, &tiles);
         }
     }
-    for (level, heads) in HEADS.iter().enumerate().map(|(i, heads)| (if i < 2 { 2 } else { 3 }, *heads)) {
-        let keys = [8192, 32_768, 131_072, 262_144, 1_048_576];
+    let mut draw = Draw { seed: seed ^ 0x6d69_7865_6400, next: 0 };
+    for (number, heads) in [(8, 1), (32, 4), (4, 1), (16, 16)].into_iter().cycle().take(12).enumerate() {
+        let tiles = mixed(&mut draw);
+        for mask in [Mask::Causal, Mask::Full] {
+            list.launch(1, Family::Mixed, &format!("mixed {number}"), mask, heads, &tiles);
+        }
+    }
+    Ok(())
+}
+
+/// One tile over rows, keys and heads.
+fn grid(list: &mut List<'_>) {
+    for (place, heads) in HEADS.into_iter().enumerate() {
+        let level = if place < 2 { 2 } else { 3 };
+        // The law is that of a block, so that few heads need every size; calls of a second tell clocks more than shapes.
+        let keys: &[u32] =
+            if place < 2 { &[8192, 32_768, 131_072, 262_144, 1_048_576] } else { &[8192, 65_536, 262_144] };
         for exponent in 9..=15 {
             let q = 1u32 << exponent;
             list.single(level, Mask::Causal, heads, q, q);
-            for k in keys.into_iter().filter(|k| *k > q) {
+            for k in keys.iter().copied().filter(|k| *k > q) {
                 list.single(level, Mask::Causal, heads, q, k);
             }
         }
@@ -184,18 +224,74 @@ pub fn points(pricing: &Pricing, seed: u64) -> Result<Vec<Point>, Failure> {
             list.single(level, Mask::Full, heads, q, k);
         }
     }
-    // One to four blocks a multiprocessor, where the card fills up.
+}
+
+/// Rows or keys that are no multiples of a block, one tile alone and ragged.
+fn sizes_that_fill_no_block(list: &mut List<'_>) {
+    for heads in [(32, 4), (16, 16), (4, 1), (1, 1)] {
+        for (q, k) in
+            [(2049, 16_384), (2048, 16_385), (2111, 16_447), (5000, 40_001), (700, 9001), (267, 5511), (301, 70_003)]
+        {
+            list.single(2, Mask::Causal, heads, q, k);
+            list.single(2, Mask::Full, heads, q, k);
+        }
+        for q in [300, 700, 1500, 3001, 9999] {
+            list.single(2, Mask::Causal, heads, q, q);
+        }
+    }
+}
+
+/// Calls of few or small tiles of one size: where multiprocessors are left idle at the end, and where blocks are short.
+fn few_tiles(list: &mut List<'_>) {
+    for (heads, counts) in [((4, 1), &[2, 3, 5, 8, 16][..]), ((16, 16), &[2, 4]), ((32, 4), &[2, 8])] {
+        for count in counts {
+            let mut equal = |mask, q: u32, k: u32| {
+                let tiles = vec![TileShape { q, k }; *count];
+                list.launch(2, Family::Equal, &format!("equal {count}x {q}x{k}"), mask, heads, &tiles);
+            };
+            equal(Mask::Full, 2048, 32_768);
+            equal(Mask::Full, 1001, 9000);
+            equal(Mask::Causal, 2048, 32_768);
+            equal(Mask::Causal, 4096, 4096);
+        }
+    }
+    for (count, rows) in [(256, 256), (512, 512), (256, 1000)] {
+        for heads in [(4, 1), (16, 16)] {
+            let tiles = vec![TileShape { q: rows, k: rows }; count];
+            list.launch(2, Family::Equal, &format!("equal {count}x {rows}"), Mask::Causal, heads, &tiles);
+        }
+    }
+    for others in [2, 64] {
+        let mut tiles = vec![TileShape { q: 32_768, k: 32_768 }];
+        tiles.extend(vec![TileShape { q: 1024, k: 1024 }; others]);
+        list.launch(2, Family::Mixed, &format!("long and {others}"), Mask::Causal, (2, 1), &tiles);
+    }
+}
+
+/// One to four blocks a multiprocessor, where the card fills up: whole rounds, and one block more.
+fn rounds(list: &mut List<'_>) {
     for heads in HEADS {
-        for waves in [1, 2, 3, 4] {
-            for off in [0, 1] {
-                let blocks = (MULTIPROCESSORS * waves).div_ceil(heads.0) + off;
+        for rounds in [1, 2, 4] {
+            for more in [0, 1] {
+                let blocks = (MULTIPROCESSORS * rounds).div_ceil(heads.0) + more;
                 let q = (blocks * BLOCK).min(1 << 16);
                 list.single(4, Mask::Causal, heads, q, q);
-                list.single(4, Mask::Causal, heads, q, 131_072.max(q));
+                list.single(4, Mask::Full, heads, q, 16_384);
+                // Backward, blocks are of keys.
+                list.single(4, Mask::Full, heads, 4096, q);
             }
         }
     }
-    Ok(list.ordered(seed))
+}
+
+/// Up to 21 tiles of any rows and keys.
+fn mixed(draw: &mut Draw) -> Vec<TileShape> {
+    (0..2 + draw.below(20))
+        .map(|_| {
+            let q = draw.size(128, 8000);
+            TileShape { q, k: draw.size(q, 120_000) }
+        })
+        .collect()
 }
 
 /// Launches that are in no table, drawn with a seed of their own.
@@ -235,12 +331,7 @@ pub fn held_out(pricing: &Pricing, seed: u64) -> Result<Vec<Point>, Failure> {
     for number in 0..10 {
         let heads = HEADS[draw.below(4) as usize];
         let mask = if number % 2 == 0 { Mask::Causal } else { Mask::Full };
-        let tiles: Vec<TileShape> = (0..2 + draw.below(20))
-            .map(|_| {
-                let q = draw.size(128, 8000);
-                TileShape { q, k: draw.size(q, 120_000) }
-            })
-            .collect();
+        let tiles = mixed(&mut draw);
         list.launch(1, Family::Mixed, &format!("mixed {number}"), mask, heads, &tiles);
     }
     Ok(list.ordered(seed))
@@ -316,6 +407,7 @@ mod tests {
         let pricing = Pricing::new(Profile::named("h200").expect("built in"));
         let all = points(&pricing, 1).expect("points");
         let seconds = |level: u8| all.iter().filter(|p| p.level <= level).map(|p| p.seconds).sum::<f64>();
+        println!("{} points, {:?} s", all.len(), [0, 1, 2, 3, 4].map(seconds));
         assert!(seconds(1) < 90.0, "{}", seconds(1));
         assert!(seconds(2) < 240.0, "{}", seconds(2));
         assert!(seconds(4) < 480.0, "{}", seconds(4));

@@ -25,18 +25,23 @@ pub struct Machine {
     pub card: CardInfo,
 }
 
-/// A point with the median of its times.
+/// A point with the median of its first row's times.
 struct Seen<'a> {
     work: &'a Work,
     name: &'a str,
     ns: f64,
-    all: &'a [f64],
+    /// Medians of all rows of the point.
+    rows: Vec<f64>,
 }
 
 fn seen<'a>(points: &'a [Point], journal: &'a Journal) -> Vec<Seen<'a>> {
     let of = |point: &'a Point| {
-        let entry = journal.get(&point.name).filter(|e| e.failed.is_none() && !e.ns.is_empty())?;
-        Some(Seen { work: &point.work, name: &point.name, ns: quantile(&entry.ns, 0.5), all: &entry.ns })
+        let median = |row: String| {
+            let entry = journal.get(&row).filter(|e| e.failed.is_none() && !e.ns.is_empty())?;
+            Some(quantile(&entry.ns, 0.5))
+        };
+        let rows: Vec<f64> = point.rows().into_iter().map(median).collect::<Option<_>>()?;
+        Some(Seen { work: &point.work, name: &point.name, ns: *rows.first()?, rows })
     };
     points.iter().filter_map(of).collect()
 }
@@ -142,7 +147,7 @@ fn attention(seen: &[Seen<'_>], source: Source) -> Result<Attention, Failure> {
                 _ if tile.q == tile.k => attention.square.push(single),
                 _ => attention.bottom_right.push(single),
             }
-        } else if shape.mask != Mask::Full {
+        } else {
             attention.ragged.push(RaggedCall {
                 name: point.name.to_owned(),
                 pass,
@@ -150,6 +155,7 @@ fn attention(seen: &[Seen<'_>], source: Source) -> Result<Attention, Failure> {
                 kv_heads: heads.1,
                 q_len: shape.tiles.iter().map(|t| t.q).collect(),
                 kv_len: shape.tiles.iter().map(|t| t.k).collect(),
+                full: shape.mask == Mask::Full,
                 ns: point.ns.round(),
             });
         }
@@ -196,10 +202,10 @@ fn links(
         match point.work {
             Work::Exchange(other, bytes) if *other == transport => points.push((*bytes, point.ns)),
             Work::Overlap(other) if *other == transport => {
-                if let [compute, transfer, compute_together, transfer_together] = point.all {
+                if let [compute, transfer, compute_together, transfer_together] = point.rows[..] {
                     let rate = |alone: f64, together: f64| (alone / together).clamp(0.001, 1.0);
-                    contention.compute_rate = rate(*compute, *compute_together);
-                    contention.transfer_rate = rate(*transfer, *transfer_together);
+                    contention.compute_rate = rate(compute, compute_together);
+                    contention.transfer_rate = rate(transfer, transfer_together);
                     contention.source =
                         source("attention and an exchange between two cards, each under the other".into());
                 }
@@ -214,18 +220,18 @@ fn links(
     }
 }
 
-/// Every measured point with the spread of its repeats, as CSV.
+/// Every row of every measured point with the spread of its repeats, as CSV.
 pub fn points_csv(points: &[Point], journal: &Journal) -> String {
     let mut text = String::from("point,median_ns,min_ns,max_ns,n,failed\n");
-    for point in points {
-        let Some(entry) = journal.get(&point.name) else { continue };
+    for row in points.iter().flat_map(Point::rows) {
+        let Some(entry) = journal.get(&row) else { continue };
         let extreme = |of: fn(f64, f64) -> f64| entry.ns.iter().copied().reduce(of);
         let number = |value: Option<f64>| value.map(|v| v.to_string()).unwrap_or_default();
         let median = (!entry.ns.is_empty()).then(|| quantile(&entry.ns, 0.5));
         let failed = crate::present::quote(entry.failed.as_deref().unwrap_or_default());
         text.push_str(&format!(
             "{},{},{},{},{},{failed}\n",
-            crate::present::quote(&point.name),
+            crate::present::quote(&row),
             number(median),
             number(extreme(f64::min)),
             number(extreme(f64::max)),

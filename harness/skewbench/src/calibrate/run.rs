@@ -35,31 +35,33 @@ impl Instruments<'_> {
         }
     }
 
-    fn measure(&mut self, work: &Work) -> Result<Vec<f64>, CudaError> {
+    /// Repeats of every row of a point.
+    fn measure(&mut self, work: &Work) -> Result<Vec<Vec<f64>>, CudaError> {
         const WARM_UP: u32 = 2;
         let missing = || CudaError::Program("nothing measures this".into());
-        match work {
+        let repeats = match work {
             Work::Launch(_, shape) => {
                 let (warm_up, repeats) = calls(0.0);
-                Ok(Samples::take(self.launches, shape, warm_up, repeats.max(REPEATS))?.repeats)
+                Samples::take(self.launches, shape, warm_up, repeats.max(REPEATS))?.repeats
             }
-            Work::Gemm(shape) => self.products.as_mut().ok_or_else(missing)?.time(*shape, WARM_UP, 2 * REPEATS),
-            Work::Copy(bytes) => self.copies.as_mut().ok_or_else(missing)?.copy_ns(*bytes, WARM_UP, 2 * REPEATS),
-            Work::Merge(bytes) => self.copies.as_mut().ok_or_else(missing)?.merge_ns(*bytes, WARM_UP, 2 * REPEATS),
+            Work::Gemm(shape) => self.products.as_mut().ok_or_else(missing)?.time(*shape, WARM_UP, 2 * REPEATS)?,
+            Work::Copy(bytes) => self.copies.as_mut().ok_or_else(missing)?.copy_ns(*bytes, WARM_UP, 2 * REPEATS)?,
+            Work::Merge(bytes) => self.copies.as_mut().ok_or_else(missing)?.merge_ns(*bytes, WARM_UP, 2 * REPEATS)?,
             Work::Exchange(transport, bytes) => {
-                self.links.as_mut().ok_or_else(missing)?.exchange_ns(*transport, *bytes, WARM_UP, 2 * REPEATS)
+                self.links.as_mut().ok_or_else(missing)?.exchange_ns(*transport, *bytes, WARM_UP, 2 * REPEATS)?
             }
             Work::Overlap(transport) => {
                 let Overlap { compute_alone_ns, transfer_alone_ns, compute_together_ns, transfer_together_ns } =
-                    self.links.as_mut().ok_or_else(missing)?.overlap(*transport)?;
-                Ok(vec![compute_alone_ns, transfer_alone_ns, compute_together_ns, transfer_together_ns])
+                    self.links.as_mut().ok_or_else(missing)?.overlap(*transport, REPEATS)?;
+                return Ok(vec![compute_alone_ns, transfer_alone_ns, compute_together_ns, transfer_together_ns]);
             }
-        }
+        };
+        Ok(vec![repeats])
     }
 }
 
 /// Measures points in their order until all are, or the budget of seconds is spent; returns how many are left. A point that
-/// fails is noted and not tried again.
+/// fails is noted, and tried again only by a later run that goes on with the journal.
 ///
 /// # Errors
 /// A journal that cannot be written; an interruption.
@@ -74,7 +76,8 @@ pub fn measure(
     let progress = Progress::new("points", wanted.len() as u64);
     let mut left = 0;
     for point in wanted {
-        if journal.get(&point.name).is_some() {
+        let rows = point.rows();
+        if rows.iter().all(|row| journal.get(row).is_some_and(|entry| entry.failed.is_none())) {
             progress.advance(1, &point.name);
             continue;
         }
@@ -84,11 +87,13 @@ pub fn measure(
             progress.advance(1, "left out, the budget is spent");
             continue;
         }
-        let entry = match instruments.measure(&point.work) {
-            Ok(ns) => Entry { point: point.name.clone(), ns, failed: None },
-            Err(error) => Entry { point: point.name.clone(), ns: Vec::new(), failed: Some(error.to_string()) },
+        let (times, failed) = match instruments.measure(&point.work) {
+            Ok(times) => (times, None),
+            Err(error) => (vec![Vec::new(); rows.len()], Some(error.to_string())),
         };
-        journal.add(entry)?;
+        for (point, ns) in rows.into_iter().zip(times) {
+            journal.add(Entry { point, ns, failed: failed.clone() })?;
+        }
         progress.advance(1, &point.name);
     }
     progress.finish();

@@ -18,6 +18,7 @@ use crate::failure::{Exit, Failure};
 use crate::present::write_text;
 use crate::scheduler::watch_interruptions;
 
+const REVISION: &str = env!("SKEWBENCH_REVISION");
 /// Cards whose link is timed.
 const LINKED: usize = 2;
 
@@ -41,7 +42,7 @@ pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
         std::fs::create_dir_all(folder)
             .map_err(|e| Failure::config(format!("cannot create {}: {e}", folder.display())))?;
     }
-    let mut journal = Journal::open(&beside(&out, "points.jsonl"), &card.info, args.seed, args.resume)?;
+    let mut journal = Journal::open(&beside(&out, "points.jsonl"), &card.info, args.seed, REVISION, args.resume)?;
     watch_interruptions();
     let seconds: f64 = points.iter().map(|p| p.seconds).sum();
     eprintln!(
@@ -128,7 +129,7 @@ fn write_profile(
         run: format!("calibrate-{date}-seed-{}", args.seed),
         name,
         date,
-        revision: env!("SKEWBENCH_REVISION").to_owned(),
+        revision: REVISION.to_owned(),
         card: card.info.clone(),
     };
     let profile = build(points, journal, base.profile(), &machine)?;
