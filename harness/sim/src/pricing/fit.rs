@@ -9,7 +9,7 @@ use crate::profile::{Profile, RaggedCall};
 /// Ragged over alone where a profile has no ragged rows: the middle of the 5 to 8% first seen on the h200.
 const RAGGED: f64 = 1.065;
 /// Tiles of a row that are looked at one by one.
-const LONGEST: usize = 16;
+const LONGEST: usize = 8;
 /// Share of the work of a card's peak that kernels reach, before anything is measured.
 const REACHED: f64 = 0.7;
 

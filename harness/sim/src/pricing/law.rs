@@ -8,7 +8,7 @@ pub(crate) const BLOCK: u32 = 128;
 /// Calls of one tile with at least as many rows have a graph of their exact shape, all others one for ragged calls.
 pub(crate) const ALONE_ROWS: u32 = 1024;
 /// So many of the longest tiles of a call are looked at one by one.
-const LONGEST: usize = 16;
+const LONGEST: usize = 8;
 
 /// What a kernel masks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,10 +101,13 @@ impl Law {
 
     /// Nanoseconds of the blocks of so many such tiles, alone on the card.
     fn alone(&self, kind: Kind, heads: u64, q: u32, k: u32) -> f64 {
-        let blocks = self.blocks(kind, q, k);
+        self.alone_blocks(kind, heads, &self.blocks(kind, q, k))
+    }
+
+    fn alone_blocks(&self, kind: Kind, heads: u64, blocks: &Blocks) -> f64 {
         match self.pass {
-            Pass::Backward if kind == Kind::Square => falling(&blocks, heads, self.multiprocessors),
-            _ => rising(&blocks, heads, self.multiprocessors),
+            Pass::Backward if kind == Kind::Square => falling(blocks, heads, self.multiprocessors),
+            _ => rising(blocks, heads, self.multiprocessors),
         }
     }
 
@@ -135,33 +138,48 @@ impl Law {
             return self.alone(kind, n, totals.q_max, totals.k_max).max(work);
         }
         let most = totals.tiles.min(LONGEST as u64);
-        let rounds = |blocks: u64, ns: f64| blocks.div_ceil(self.multiprocessors) as f64 * ns;
         let largest = self.blocks(kind, totals.q_max, totals.k_max);
         // No tile, nor the longest together, can last longer than so many of the largest.
-        if work >= rounds(largest.count * n * most, largest.longest) {
+        if work >= self.rounds(largest.count * n * most) * largest.longest {
             return work;
         }
         let mut bound = work;
         let (mut even, mut ramps) = (Longest::new(), Longest::new());
         for (q, k) in tiles {
-            bound = bound.max(self.alone(kind, n, q, k));
             let blocks = self.blocks(kind, q, k);
-            even.add((blocks.shortest(), blocks.count as u32));
+            if self.rounds(blocks.count * n) * blocks.longest > bound {
+                bound = bound.max(self.alone_blocks(kind, n, &blocks));
+            }
             if blocks.slope > 0.0 {
                 ramps.add((f64::from(q), q));
+            }
+            // Ramps from one step on last longer than rounds of their shortest blocks.
+            if kind != Kind::Square {
+                even.add((blocks.shortest(), blocks.count as u32));
             }
         }
         // Blocks that are at least so long come in rounds.
         let mut count = 0;
         for &(ns, blocks) in even.tiles() {
             count += u64::from(blocks) * n;
-            bound = bound.max(rounds(count, ns));
+            bound = bound.max(self.rounds(count) * ns);
         }
         // Every tile holds the square of its own rows.
-        for (place, &(_, q)) in ramps.tiles().iter().enumerate() {
-            bound = bound.max(self.alone(kind, n * (place as u64 + 1), q, q));
+        for (tiles, &(_, q)) in (1..).zip(ramps.tiles()) {
+            let blocks = self.blocks(kind, q, q);
+            if self.rounds(blocks.count * n * tiles) * blocks.longest > bound {
+                bound = bound.max(self.alone_blocks(kind, n * tiles, &blocks));
+            }
         }
         bound
+    }
+
+    /// Rounds in which all multiprocessors take one of so many blocks.
+    #[inline]
+    fn rounds(&self, blocks: u64) -> f64 {
+        let (blocks, sms) = (blocks as f64, self.multiprocessors as f64);
+        let whole = (blocks / sms) as u64 as f64;
+        if whole * sms < blocks { whole + 1.0 } else { whole }
     }
 
     /// Nanoseconds of a call. `tiles` need hold only the longest where `totals` hold all.
@@ -213,8 +231,11 @@ impl Longest {
             }
             self.count -= 1;
         }
-        let place = self.tiles().partition_point(|t| t.0 >= tile.0);
-        self.tiles.copy_within(place..self.count, place + 1);
+        let mut place = self.count;
+        while place > 0 && self.tiles[place - 1].0 < tile.0 {
+            self.tiles[place] = self.tiles[place - 1];
+            place -= 1;
+        }
         self.tiles[place] = tile;
         self.count += 1;
     }

@@ -28,7 +28,9 @@ pub struct Entry {
 struct Header {
     schema: u32,
     seed: u64,
-    revision: String,
+    /// Of the program, where another one's points would not do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    revision: Option<String>,
     card: CardInfo,
 }
 
@@ -40,14 +42,20 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the file of a card's points, new, or to go on with.
+    /// Opens the file of a card's points, new, or to go on with; with a `revision`, only that of the same one.
     ///
     /// # Errors
     /// A file that is there without `resume`, that another card, seed or revision of the program wrote, or that cannot be used.
-    pub fn open(path: &Path, card: &CardInfo, seed: u64, revision: &str, resume: bool) -> Result<Self, Failure> {
+    pub fn open(
+        path: &Path,
+        card: &CardInfo,
+        seed: u64,
+        revision: Option<&str>,
+        resume: bool,
+    ) -> Result<Self, Failure> {
         let failed = |e: std::io::Error| Failure::config(format!("{}: {e}", path.display()));
         let refuse = |what: &str| Err(Failure::config(format!("{}: {what}", path.display())));
-        let header = Header { schema: 2, seed, revision: revision.to_owned(), card: card.clone() };
+        let header = Header { schema: 1, seed, revision: revision.map(str::to_owned), card: card.clone() };
         let mut entries = BTreeMap::new();
         let text = match std::fs::read_to_string(path) {
             Ok(_) if !resume => {
@@ -130,20 +138,20 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("points.jsonl");
         let card = CardInfo { name: "a card".into(), sm_clock_mhz: Some(100), ..CardInfo::default() };
-        let mut journal = Journal::open(&path, &card, 1, "r", false).expect("new");
+        let mut journal = Journal::open(&path, &card, 1, Some("r"), false).expect("new");
         journal.add(entry("one")).expect("written");
         drop(journal);
         let mut file = std::fs::OpenOptions::new().append(true).open(&path).expect("there");
         file.write_all(b"{\"point\":\"tw").expect("written");
-        assert!(Journal::open(&path, &card, 1, "r", false).is_err());
+        assert!(Journal::open(&path, &card, 1, Some("r"), false).is_err());
         let other_clock = CardInfo { sm_clock_mhz: Some(200), ..card.clone() };
-        let mut journal = Journal::open(&path, &other_clock, 1, "r", true).expect("resumes");
+        let mut journal = Journal::open(&path, &other_clock, 1, Some("r"), true).expect("resumes");
         assert_eq!((journal.get("one"), journal.get("two")), (Some(&entry("one")), None));
         journal.add(entry("two")).expect("written");
         drop(journal);
-        assert!(Journal::open(&path, &card, 1, "r", true).expect("resumes").get("two").is_some());
-        assert!(Journal::open(&path, &card, 2, "r", true).is_err());
-        assert!(Journal::open(&path, &card, 1, "s", true).is_err());
-        assert!(Journal::open(&path, &CardInfo { name: "other".into(), ..card }, 1, "r", true).is_err());
+        assert!(Journal::open(&path, &card, 1, Some("r"), true).expect("resumes").get("two").is_some());
+        assert!(Journal::open(&path, &card, 2, Some("r"), true).is_err());
+        assert!(Journal::open(&path, &card, 1, Some("s"), true).is_err());
+        assert!(Journal::open(&path, &CardInfo { name: "other".into(), ..card }, 1, Some("r"), true).is_err());
     }
 }

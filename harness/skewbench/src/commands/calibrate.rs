@@ -42,7 +42,7 @@ pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
         std::fs::create_dir_all(folder)
             .map_err(|e| Failure::config(format!("cannot create {}: {e}", folder.display())))?;
     }
-    let mut journal = Journal::open(&beside(&out, "points.jsonl"), &card.info, args.seed, REVISION, args.resume)?;
+    let mut journal = Journal::open(&beside(&out, "points.jsonl"), &card.info, args.seed, Some(REVISION), args.resume)?;
     watch_interruptions();
     let seconds: f64 = points.iter().map(|p| p.seconds).sum();
     eprintln!(

@@ -234,7 +234,7 @@ pub fn carry_out(
     let outcome = execute(&jobs, &study.resources, &options, |cells| match card {
         Some(mut card) if !cells.is_empty() => {
             // In the folder of all figures: what one of them needed serves the others.
-            let journal = Journal::open(&out.join(LAUNCHES), &card.info, OPERANDS_SEED, true)?;
+            let journal = Journal::open(&out.join(LAUNCHES), &card.info, OPERANDS_SEED, None, true)?;
             prepare(cells, &study.resources, &mut Timing { timer: &mut *card.timer, journal: Some(journal) })
         }
         Some(_) | None => Ok(()),

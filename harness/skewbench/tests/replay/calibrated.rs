@@ -72,7 +72,7 @@ fn a_profile_measured_on_the_profile_says_the_same() {
     let all = points(&pricing, 1).expect("points");
     let folder = tempfile::tempdir().expect("a folder");
     let info = CardInfo { name: "a card".into(), cudnn: "9.19.0".into(), ..CardInfo::default() };
-    let mut journal = Journal::open(&folder.path().join("points.jsonl"), &info, 1, "r", false).expect("new");
+    let mut journal = Journal::open(&folder.path().join("points.jsonl"), &info, 1, Some("r"), false).expect("new");
     let (mut card, mut products, mut copies, mut links) = (FakeCard::new(Law::Noise(0.01)), Products, Copies, Links);
     let mut instruments = Instruments {
         launches: &mut card,
@@ -90,7 +90,7 @@ fn a_profile_measured_on_the_profile_says_the_same() {
     // What failed is tried again, and nothing else.
     let before = journal_lines(&folder.path().join("points.jsonl"));
     drop(journal);
-    let mut journal = Journal::open(&folder.path().join("points.jsonl"), &info, 1, "r", true).expect("resumes");
+    let mut journal = Journal::open(&folder.path().join("points.jsonl"), &info, 1, Some("r"), true).expect("resumes");
     let mut instruments = Instruments { launches: &mut card, products: None, copies: None, links: Some(&mut links) };
     measure(&all, &mut instruments, &mut journal, 1e9).expect("measures");
     let failed = all.iter().filter(|point| point.name.starts_with("exchange copy_engines")).count();
@@ -104,7 +104,7 @@ fn a_profile_measured_on_the_profile_says_the_same() {
     // Held-out launches of the same card are priced well by the new profile.
     let ours = Pricing::new(profile);
     let held = held_out(&ours, 1).expect("points");
-    let mut tried = Journal::open(&folder.path().join("held.jsonl"), &info, 1, "r", false).expect("new");
+    let mut tried = Journal::open(&folder.path().join("held.jsonl"), &info, 1, Some("r"), false).expect("new");
     let mut instruments = Instruments { launches: &mut card, products: None, copies: None, links: None };
     measure(&held, &mut instruments, &mut tried, 1e9).expect("measures");
     let csv = validation_csv(&held, &tried, &ours);
@@ -138,14 +138,14 @@ fn a_budget_leaves_a_profile_that_is_whole_and_goes_on() {
     let info = CardInfo { name: "a card".into(), ..CardInfo::default() };
     let first: Vec<_> = all.iter().filter(|p| p.level == 0).cloned().collect();
     let mut card = FakeCard::new(Law::Exact);
-    let mut journal = Journal::open(&path, &info, 1, "r", false).expect("new");
+    let mut journal = Journal::open(&path, &info, 1, Some("r"), false).expect("new");
     let mut instruments = Instruments { launches: &mut card, products: None, copies: None, links: None };
     measure(&first, &mut instruments, &mut journal, 1e9).expect("measures");
     let profile = build(&all, &journal, &base, &machine(&info)).expect("a profile");
     assert_eq!((&profile.gemm, &profile.copies), (&base.gemm, &base.copies));
     drop(journal);
     let before = card.calls();
-    let mut journal = Journal::open(&path, &info, 1, "r", true).expect("resumes");
+    let mut journal = Journal::open(&path, &info, 1, Some("r"), true).expect("resumes");
     let mut instruments = Instruments { launches: &mut card, products: None, copies: None, links: None };
     assert_eq!(measure(&first, &mut instruments, &mut journal, 1e9).expect("measures"), 0);
     assert!(measure(&all, &mut instruments, &mut journal, 0.001).expect("measures") > 100);
