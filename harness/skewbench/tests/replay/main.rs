@@ -70,7 +70,7 @@ impl Bench {
         let out = self.folder.path().join("out");
         execute(&[(&self.expanded, Path::new(&out))], &self.resources, &Options::default(), |cells| {
             let journal = self.folder.path().join("launches.jsonl");
-            let journal = Journal::open(&journal, &CardInfo::default(), 1, true)?;
+            let journal = Journal::open(&journal, &CardInfo::default(), 1, None, true)?;
             prepare(cells, &self.resources, &mut Timing { timer: card, journal: Some(journal) })
         })
     }
