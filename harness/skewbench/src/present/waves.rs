@@ -163,6 +163,7 @@ pub(super) fn values(loaded: &Loaded, resources: &Resources, at: &At, metric: Me
         | Metric::NetworkBand
         | Metric::RMinus1
         | Metric::KernelRate
+        | Metric::RuntimeSpread
         | Metric::ScalingEfficiency
         | Metric::ThroughputSpeedup => {
             if let Some(estimated) = training_step(loaded, resources, at, metric) {
