@@ -334,6 +334,10 @@ pub enum Metric {
     SentBytes,
     /// Rate of a kernel call.
     KernelRate,
+    /// Launch time of a pool's slowest rank over what FLOPs predict, less one, in the first step.
+    ProxyError,
+    /// Share of the pools of the first step whose rank with most FLOPs is the slowest.
+    ProxyHit,
     /// Slowest over fastest card of a step less one, the slowest and the fastest dropped.
     RuntimeSpread,
 }
@@ -366,15 +370,22 @@ impl Metric {
             Self::SentBytes => "sent_bytes",
             Self::KernelRate => "kernel_rate",
             Self::RuntimeSpread => "runtime_spread",
+            Self::ProxyError => "proxy_error",
+            Self::ProxyHit => "proxy_hit",
         }
     }
 
     /// Unit of its values; `1` for ratios and other numbers without a dimension.
     pub fn unit(self) -> &'static str {
         match self {
-            Self::RMinus1 | Self::WaveR | Self::HiddenShare | Self::Mfu | Self::BubbleShare | Self::RuntimeSpread => {
-                "1"
-            }
+            Self::RMinus1
+            | Self::WaveR
+            | Self::HiddenShare
+            | Self::Mfu
+            | Self::BubbleShare
+            | Self::ProxyError
+            | Self::ProxyHit
+            | Self::RuntimeSpread => "1",
             Self::NetworkBand => "ms",
             Self::GpuHours => "h per 1e9 tokens",
             Self::PeakMemory => "GiB",
@@ -411,6 +422,8 @@ impl Metric {
                 | Self::HiddenShare
                 | Self::TimePerToken
                 | Self::SentBytes
+                | Self::ProxyError
+                | Self::ProxyHit
         )
     }
 
@@ -441,6 +454,8 @@ impl Metric {
             Self::SentBytes => "bytes sent by the busiest rank",
             Self::KernelRate => "attention rate",
             Self::RuntimeSpread => "spread of the same call over cards",
+            Self::ProxyError => "slowest rank's time over what FLOPs predict, less one",
+            Self::ProxyHit => "pools whose rank with most FLOPs is the slowest",
         }
     }
 }

@@ -4,6 +4,7 @@ use skewbench_report::{Cell, Column, Figure, Kind, Mark, Named, Panel, Point, Qu
 use skewbench_store::stats::quantile;
 use skewbench_store::{Reference, ReferenceEntry};
 
+use super::findings::findings;
 use super::summary::metric_name;
 use super::{Loaded, Value, linear_name, spread, swept, tuning_results};
 use crate::cells::Resources;
@@ -41,7 +42,11 @@ pub fn figure(loaded: &Loaded, resources: &Resources, values: &[Value], referenc
         kind,
         panels,
         caption: caption(loaded, values),
-        notes: e.differs.iter().cloned().chain(tuning_results(loaded).iter().map(|r| r.sentence())).collect(),
+        notes: findings(loaded, values, reference)
+            .into_iter()
+            .chain(e.differs.iter().cloned())
+            .chain(tuning_results(loaded).iter().map(|r| r.sentence()))
+            .collect(),
         table: table(values, reference, &e.figure),
         parquet: None,
     }
@@ -116,9 +121,7 @@ fn line_panels(loaded: &Loaded, values: &[Value], reference: &Reference) -> Vec<
     let groups = swept::groups(loaded, &shown);
     for mode in &modes {
         for (dataset, aside) in &groups {
-            let belongs = |v: &Value| {
-                v.dataset == *dataset && v.text("linear") == mode.as_deref() && swept::aside(loaded, v) == *aside
-            };
+            let belongs = |v: &Value| v.text("linear") == mode.as_deref() && swept::belongs(loaded, v, dataset, aside);
             let here: Vec<&Value> = shown.iter().filter(|v| belongs(v)).copied().collect();
             let mut marks = Vec::new();
             if *metric == Metric::RMinus1 {
@@ -234,7 +237,7 @@ fn bar_panels(loaded: &Loaded, values: &[Value], reference: &Reference) -> Vec<P
     for metric in e.plot.metrics.iter().take(2) {
         let shown: Vec<&Value> = values.iter().filter(|v| v.metric == *metric && headline(v)).collect();
         for (dataset, aside) in swept::groups(loaded, &shown) {
-            let belongs = |v: &Value| v.dataset == dataset && swept::aside(loaded, v) == aside;
+            let belongs = |v: &Value| swept::belongs(loaded, v, &dataset, &aside);
             let here: Vec<&Value> = shown.iter().filter(|v| belongs(v)).copied().collect();
             let named = |v: &Value| {
                 let e = v.estimated.as_ref().ok()?;
@@ -274,7 +277,7 @@ fn bar_panels(loaded: &Loaded, values: &[Value], reference: &Reference) -> Vec<P
             }
             let categories = here.iter().map(|v| v.system.clone()).collect();
             panels.push(Panel {
-                title: if aside.is_empty() { dataset.clone() } else { format!("{dataset}, {aside}") },
+                title: swept::title(&dataset, &aside),
                 x: axis(metric.label(), unit_text(metric.unit()), Scale::Auto),
                 y: skewbench_report::Axis { scale: Scale::Category, categories, ..Default::default() },
                 marks,

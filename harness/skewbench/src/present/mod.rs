@@ -2,8 +2,10 @@
 
 mod claims;
 mod figures;
+mod findings;
 mod loaded;
 mod measured;
+mod proxy;
 mod site;
 mod spread;
 mod summary;

@@ -7,8 +7,10 @@ use skewbench_report::{HeatCell, Mark, Named, Panel, Scale};
 use super::figures::{axis, distinct, headline, unit_text};
 use super::values::ALL;
 use super::{Loaded, Value};
-use crate::experiment::{Axis, Plot, describe, short_name};
+use crate::experiment::{Axis, Experiment, Plot, describe, short_name};
 
+/// Coordinate of workloads where the experiment sweeps them.
+const WORKLOAD: &str = "name";
 /// Numbers that span this factor are drawn by powers of two.
 const WIDE: f64 = 8.0;
 
@@ -23,26 +25,45 @@ pub(super) fn scale(positions: impl Iterator<Item = f64>) -> Scale {
     if low > 0.0 && high >= WIDE * low { Scale::Log2 } else { Scale::Linear }
 }
 
-/// Swept coordinates of a value that lie on no axis of the figure, in words. Keys of variants are set together: where one of
-/// them is on an axis, so are the others.
+/// Keys that variants set together, by short name.
+fn linked(e: &Experiment) -> BTreeSet<&str> {
+    e.variants.iter().flat_map(|v| v.set.keys().map(|key| short_name(key))).chain(["variant"]).collect()
+}
+
+/// True when a coordinate lies on an axis, itself or with another key of the same variants.
+fn on_axis(e: &Experiment, name: &str) -> bool {
+    let linked = linked(e);
+    let mut axes = std::iter::once(&e.plot.x).chain(&e.plot.y).map(Axis::name);
+    axes.any(|axis| axis == name || linked.contains(axis) && linked.contains(name))
+}
+
+/// Swept coordinates of a value that lie on no axis of the figure, in words.
 pub(super) fn aside(loaded: &Loaded, value: &Value) -> String {
     let e = &loaded.expanded.found.experiment;
-    let axes: Vec<&str> = std::iter::once(&e.plot.x).chain(&e.plot.y).map(Axis::name).collect();
-    let of_variants = e.variants.iter().flat_map(|v| v.set.keys().map(|key| short_name(key)));
-    let linked: BTreeSet<&str> = of_variants.chain(["variant"]).collect();
-    let on_axis = |name: &str| axes.contains(&name) || linked.contains(name) && axes.iter().any(|a| linked.contains(a));
-    // A name says enough of a variant.
-    let told = |name: &str| linked.contains(name) && name != "variant" && value.at.contains_key("variant");
+    // The name of a variant says enough of it, that of a workload stands beside.
+    let told = |name: &str| {
+        name == WORKLOAD || name != "variant" && linked(e).contains(name) && value.at.contains_key("variant")
+    };
     let names: BTreeSet<&String> = loaded.expanded.points.iter().flat_map(|(at, _)| at.keys()).collect();
-    let rest = value.at.iter().filter(|(name, _)| names.contains(name) && !on_axis(name) && !told(name));
+    let rest = value.at.iter().filter(|(name, _)| names.contains(name) && !on_axis(e, name) && !told(name));
     describe(&rest.map(|(name, value)| (name.clone(), value.clone())).collect())
+}
+
+/// Dataset of a panel; none where workloads lie on an axis.
+fn panel_dataset(loaded: &Loaded, value: &Value) -> String {
+    if on_axis(&loaded.expanded.found.experiment, WORKLOAD) { String::new() } else { value.dataset.clone() }
+}
+
+/// True when a value belongs to a panel of [`groups`].
+pub(super) fn belongs(loaded: &Loaded, value: &Value, dataset: &str, aside: &str) -> bool {
+    panel_dataset(loaded, value) == dataset && self::aside(loaded, value) == aside
 }
 
 /// Datasets with what is aside, in order of appearance: one panel each.
 pub(super) fn groups(loaded: &Loaded, values: &[&Value]) -> Vec<(String, String)> {
     let mut groups = Vec::new();
     for value in values {
-        let group = (value.dataset.clone(), aside(loaded, value));
+        let group = (panel_dataset(loaded, value), aside(loaded, value));
         if !groups.contains(&group) {
             groups.push(group);
         }
@@ -67,8 +88,7 @@ pub(super) fn dot_panels(loaded: &Loaded, values: &[Value]) -> Vec<Panel> {
     let Some(metric) = plot.metrics.first() else { return Vec::new() };
     let shown = first_metric(plot, values);
     let panel = |(dataset, aside): (String, String)| {
-        let here: Vec<&&Value> =
-            shown.iter().filter(|v| v.dataset == dataset && self::aside(loaded, v) == aside).collect();
+        let here: Vec<&&Value> = shown.iter().filter(|v| belongs(loaded, v, &dataset, &aside)).collect();
         let mut categories = Vec::new();
         for name in here.iter().filter_map(|v| category(v, plot.x.coordinate())) {
             if !categories.contains(&name) {
@@ -100,8 +120,7 @@ pub(super) fn heat_panels(loaded: &Loaded, values: &[Value]) -> Vec<Panel> {
     let mut panels = Vec::new();
     let shown = first_metric(plot, values);
     for (dataset, aside) in groups(loaded, &shown) {
-        let here: Vec<&&Value> =
-            shown.iter().filter(|v| v.dataset == dataset && self::aside(loaded, v) == aside).collect();
+        let here: Vec<&&Value> = shown.iter().filter(|v| belongs(loaded, v, &dataset, &aside)).collect();
         for system in distinct(here.iter().map(|v| v.system.as_str())) {
             let cells = here.iter().filter(|v| v.system == system).filter_map(|v| {
                 let value = v.estimated.as_ref().ok()?.value;
@@ -119,6 +138,6 @@ pub(super) fn heat_panels(loaded: &Loaded, values: &[Value]) -> Vec<Panel> {
     panels
 }
 
-fn title(dataset: &str, aside: &str) -> String {
-    if aside.is_empty() { dataset.to_owned() } else { format!("{dataset}, {aside}") }
+pub(super) fn title(dataset: &str, aside: &str) -> String {
+    [dataset, aside].into_iter().filter(|t| !t.is_empty()).collect::<Vec<_>>().join(", ")
 }

@@ -1,8 +1,8 @@
 use serde_json::{Map, json};
 
-use super::Loaded;
 use super::training::training_step;
 use super::values::{DRAWN, NO_TRANSFERS, Value, linear_name};
+use super::{Loaded, proxy};
 use crate::cells::{Resources, WavesCell};
 use crate::experiment::{At, Metric};
 use crate::metrics::{Draws, Estimated, StepView, WavesView, estimate_mean, estimate_ratio, estimate_sums};
@@ -111,6 +111,9 @@ pub(super) fn values(loaded: &Loaded, resources: &Resources, at: &At, metric: Me
                 metric.unit(),
                 mean(&|s| s.mean_of(|w| w.sent_inter_bytes) * 1e-6),
             );
+        }
+        Metric::ProxyError | Metric::ProxyHit => {
+            push(&[], metric, metric.unit(), proxy::estimate(loaded, at, metric));
         }
         Metric::HiddenShare => {
             let pieces = here.as_ref().ok().and_then(|(cell, _)| pieces(cell));
