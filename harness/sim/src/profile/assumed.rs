@@ -1,4 +1,4 @@
-use super::{Bandwidth, Link, Profile, Source, SourceKind};
+use super::{Bandwidth, Link, Profile, Source, SourceKind, TablePass};
 
 /// What datasheets say of a card that no run has measured.
 struct Datasheet {
@@ -73,10 +73,16 @@ pub(super) fn assumed(name: &str, h200: &Profile) -> Option<Profile> {
     card.source =
         Source { kind: SourceKind::Datasheet, run: None, note: format!("{}, vendor's datasheet", sheet.model) };
     let attention = &mut profile.attention;
+    // A launch costs the host and the driver what it costs, whatever the card.
+    let overhead = attention.launch_overhead_ns;
+    let scaled = |pass: TablePass, ns: f64| {
+        let launch = if pass == TablePass::Forward { overhead.forward } else { overhead.backward };
+        launch + (ns - launch) * slower
+    };
     for single in [&mut attention.bottom_right, &mut attention.square, &mut attention.rectangle].into_iter().flatten() {
-        single.5 *= slower;
+        single.5 = scaled(single.0, single.5);
     }
-    attention.ragged.iter_mut().for_each(|call| call.ns *= slower);
+    attention.ragged.iter_mut().for_each(|call| call.ns = scaled(call.pass, call.ns));
     profile.gemm.flops_per_s /= slower;
     profile.gemm.products.iter_mut().for_each(|product| product.3 *= slower);
     profile.copies.bandwidth = Bandwidth::from_bytes_per_s(h200.copies.bandwidth.bytes_per_s() * memory);
@@ -112,6 +118,7 @@ fn scale(link: &mut Link, by: f64) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Single;
     use super::*;
 
     #[test]
@@ -121,7 +128,10 @@ mod tests {
             let profile = Profile::named(name).unwrap();
             assert_eq!(profile.name, name);
             assert!(profile.sources().iter().all(|(part, s)| s.kind != SourceKind::Measured || *part == "card_speed"));
-            let ratio = profile.attention.square[0].5 / h200.attention.square[0].5;
+            let launch = h200.attention.launch_overhead_ns;
+            let Single(pass, .., before) = h200.attention.square[0];
+            let launch = if pass == TablePass::Forward { launch.forward } else { launch.backward };
+            let ratio = (profile.attention.square[0].5 - launch) / (before - launch);
             assert!(
                 (ratio - h200.card.bf16_flops_per_s / profile.card.bf16_flops_per_s).abs() < 1e-12,
                 "{name}: {ratio}"

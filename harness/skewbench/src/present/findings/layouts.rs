@@ -25,7 +25,10 @@ pub(super) fn write(context: &Context<'_>) -> Vec<String> {
         let Some(number) = entry.value.filter(|n| !told.contains(n)) else { continue };
         told.push(number);
         let apart = |v: &Value| v.estimated.as_ref().map_or(f64::INFINITY, |e| (e.value / number).ln().abs());
-        let mut near: Vec<&&Value> = ours.iter().filter(|v| apart(v).is_finite()).collect();
+        // Where the publication gives the ranks, other ranks are no candidates.
+        let stated = entry.at.get("dp").and_then(toml::Value::as_integer).map(|dp| dp as f64);
+        let candidate = |v: &&&Value| apart(v).is_finite() && stated.is_none_or(|dp| v.number("dp") == Some(dp));
+        let mut near: Vec<&&Value> = ours.iter().filter(candidate).collect();
         near.sort_by(|a, b| apart(a).total_cmp(&apart(b)));
         let describe = |v: &Value| {
             let of = |key| v.number(key).unwrap_or_default();

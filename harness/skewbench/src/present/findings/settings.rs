@@ -24,8 +24,10 @@ pub(super) fn write(context: &Context<'_>) -> Vec<String> {
         };
         let mut like = Vec::new();
         let mut worse = Vec::new();
+        let mut differs = false;
         for entry in entries.iter().filter(|e| value(e) != value(best)) {
             let Some(compared) = entry.over(best) else { continue };
+            differs |= compared.ratio != 1.0;
             let text = format!("{} {}", value(entry), words(&compared));
             if compared.verdict == Verdict::Slower {
                 worse.push((compared.ratio, text))
@@ -33,7 +35,8 @@ pub(super) fn write(context: &Context<'_>) -> Vec<String> {
                 like.push((value(entry), text))
             }
         }
-        if like.is_empty() && worse.is_empty() {
+        // What does not have the setting is the same at all of them.
+        if !differs {
             return None;
         }
         worse.sort_by(|a, b| a.0.total_cmp(&b.0));

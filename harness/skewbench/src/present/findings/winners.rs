@@ -35,16 +35,21 @@ pub(super) fn write(context: &Context<'_>) -> Vec<String> {
             _ => unclear.push(format!("{setting} ({} or {})", best.system, next.system)),
         }
         if settings.len() <= TOLD {
-            let than = compared.map_or("with no steps to pair".to_owned(), |c| words(&c));
             let base = entries.iter().find(|e| e.system == *baseline && e.system != best.system);
-            let over = base
-                .map(|b| format!(", {:.2}x the speed of {baseline}", b.time_per_token_ns() / best.time_per_token_ns()));
-            sentences.push(format!(
-                "{setting}: {} is fastest{}; {} is {than}.",
-                best.system,
-                over.unwrap_or_default(),
-                next.system
-            ));
+            let over = base.map(|b| b.time_per_token_ns() / best.time_per_token_ns());
+            let over = over.map(|over| format!(", {over:.2}x the speed of {baseline}")).unwrap_or_default();
+            sentences.push(match compared {
+                Some(c) if c.verdict == Verdict::Slower => {
+                    format!("{setting}: {} is fastest{over}; {} is {}.", best.system, next.system, words(&c))
+                }
+                Some(c) => {
+                    format!("{setting}: {} has the lowest time{over}; {} is {}.", best.system, next.system, words(&c))
+                }
+                None => format!(
+                    "{setting}: {} has the lowest time{over}; it and {} have no steps that can be paired.",
+                    best.system, next.system
+                ),
+            });
         }
     }
     let won: Vec<String> = clear
