@@ -93,15 +93,21 @@ pub fn presets() -> &'static [Preset] {
     &PRESETS
 }
 
-/// The preset of this name.
+/// The preset of this name; what changes its lengths, after a colon, is left aside.
 ///
 /// # Errors
 /// No preset has it; the message offers the nearest.
 pub fn preset(name: &str) -> Result<&'static Preset, WorkloadError> {
+    let name = split(name).0;
     presets()
         .iter()
         .find(|p| p.name == name)
         .ok_or_else(|| WorkloadError::UnknownPreset { name: name.to_owned(), hint: nearest(name) })
+}
+
+/// Name of a preset and the changes of its lengths: `paper-256k:long_token_share=0.2,long_mu=11.8`.
+fn split(name: &str) -> (&str, Option<&str>) {
+    name.split_once(':').map_or((name, None), |(name, changes)| (name, Some(changes)))
 }
 
 fn nearest(name: &str) -> String {
@@ -115,6 +121,36 @@ fn nearest(name: &str) -> String {
 }
 
 impl Preset {
+    /// The preset's document lengths with the changes that a name asks for after its colon: of two lognormals
+    /// `long_token_share`, `long_mu`, `long_sigma`, `body_mu` and `body_sigma`.
+    ///
+    /// # Errors
+    /// The preset is no pair of lognormals, a key is unknown, or a value is none that the distribution can have.
+    pub(crate) fn lengths_of(&self, name: &str) -> Result<LengthSource, WorkloadError> {
+        let Some(changes) = split(name).1 else { return self.lengths() };
+        let LengthsTable::TwoLognormals { mut body, mut long, mut long_token_share, fit_window, min } = self.lengths
+        else {
+            let what =
+                format!("{name}: only presets of two lognormals have parameters; leave out what follows the colon");
+            return Err(WorkloadError::Source(what));
+        };
+        for change in changes.split(',') {
+            let known = "long_token_share, long_mu, long_sigma, body_mu, body_sigma";
+            let wrong = || WorkloadError::Source(format!("{name}: {change:?}; write key=number with keys {known}"));
+            let (key, value) = change.split_once('=').ok_or_else(wrong)?;
+            let slot = match key.trim() {
+                "long_token_share" => &mut long_token_share,
+                "long_mu" => &mut long.mu,
+                "long_sigma" => &mut long.sigma,
+                "body_mu" => &mut body.mu,
+                "body_sigma" => &mut body.sigma,
+                _ => return Err(wrong()),
+            };
+            *slot = value.trim().parse().map_err(|_| wrong())?;
+        }
+        LengthSource::two_lognormals(body, long, long_token_share, fit_window, min)
+    }
+
     /// The preset's document lengths.
     ///
     /// # Errors
@@ -176,6 +212,17 @@ mod tests {
             for text in [&source.system, &source.repository, &source.commit, &source.licence, &source.note] {
                 assert!(!text.is_empty(), "{}", preset.name);
             }
+        }
+    }
+
+    #[test]
+    fn names_change_the_lengths_of_lognormals() {
+        let of = |name: &str| preset(name).and_then(|p| p.lengths_of(name));
+        let mean = |name: &str| of(name).unwrap().mean_tokens(1 << 18);
+        assert!(mean("paper-256k:long_token_share=0.6") > mean("paper-256k"));
+        assert!(mean("paper-256k:long_token_share=0.1, long_mu=11") < mean("paper-256k"));
+        for wrong in ["paper-256k:share=1", "paper-256k:long_mu", "magi:long_mu=3", "paper-256k:long_token_share=2"] {
+            assert!(matches!(of(wrong), Err(WorkloadError::Source(_))), "{wrong}");
         }
     }
 

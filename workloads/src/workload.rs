@@ -56,8 +56,9 @@ impl Workload {
             preset.source.commit,
             preset.source.licence
         );
+        let lengths = preset.lengths_of(name)?;
         let window = window.unwrap_or(preset.window);
-        Self::new(name, description, preset.lengths()?, window, packing.unwrap_or(preset.packing))
+        Self::new(name, description, lengths, window, packing.unwrap_or(preset.packing))
     }
 
     /// Lengths of a file in any format that [`read_lengths`] takes, drawn with replacement.

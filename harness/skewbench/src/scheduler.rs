@@ -85,6 +85,9 @@ pub fn inputs(expanded: &Expanded, resources: &Resources, options: &Options) -> 
         "profile": expanded.machine.as_ref().and_then(|m| resources.pricing(m).ok()).map(|p| p.profile()),
         "workloads": expanded.workloads.iter().map(|(w, _)| w).collect::<Vec<_>>(),
     });
+    if let Some(named) = resources.named(expanded) {
+        all["swept"] = json!(named);
+    }
     let externals = expanded.externals();
     if !externals.is_empty() {
         all["externals"] = json!(externals);
@@ -237,6 +240,7 @@ fn describe(cell: &CellSpec) -> String {
             format!("{} {} dp={} cp={} p={}", c.workload.name, c.system, c.layout.dp, c.layout.cp, c.pool())
         }
         CellSpec::Kernels(c) => format!("kernels of {}", c.machine.profile),
+        CellSpec::Spread(c) => format!("one call of {} tokens on many cards", c.tokens),
     }
 }
 

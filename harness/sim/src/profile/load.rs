@@ -1,7 +1,11 @@
 use skewbench_config::{hint, parse_strict_json};
 
+use super::assumed::{ASSUMED, assumed};
 use super::{Profile, Single, require};
 use crate::ConfigError;
+
+/// The profile that those of cards that nobody measured are scaled from.
+const MEASURED: &str = BUILT_IN[0];
 
 /// Names of the profiles that are built in.
 pub const BUILT_IN: [&str; 1] = ["h200"];
@@ -20,18 +24,27 @@ const ABSURD: f64 = 1e20;
 const HOUR_NS: f64 = 3.6e12;
 
 impl Profile {
-    /// A built-in profile.
+    /// A built-in profile, or one scaled from it for another card by datasheet.
     ///
     /// # Errors
     /// When there is none of that name; the nearest is offered.
     pub fn named(name: &str) -> Result<Self, ConfigError> {
-        let text = built_in(name).ok_or_else(|| ConfigError::Unknown {
+        if let Some(text) = built_in(name) {
+            return Self::parse(text, name);
+        }
+        if ASSUMED.contains(&name)
+            && let Some(profile) = assumed(name, &Self::named(MEASURED)?)
+        {
+            profile.validate(name)?;
+            return Ok(profile);
+        }
+        let known = || BUILT_IN.into_iter().chain(ASSUMED);
+        Err(ConfigError::Unknown {
             kind: "profile",
             name: name.to_owned(),
-            hint: hint(name, BUILT_IN),
-            known: BUILT_IN.join(", "),
-        })?;
-        Self::parse(text, name)
+            hint: hint(name, known()),
+            known: known().collect::<Vec<_>>().join(", "),
+        })
     }
 
     /// Parses and validates a profile; `file` is named in messages.

@@ -9,6 +9,7 @@ mod replayed;
 mod resources;
 mod samples;
 mod spec;
+mod spread;
 mod steps;
 mod waves;
 
@@ -19,7 +20,8 @@ pub use prepare::{Prepared, prepare};
 pub use replayed::{LAUNCHES_TABLE, Placed, Predicted, REPLAYED_TABLE};
 pub use resources::{Resources, workload_failure};
 pub use samples::{RANKS_TABLE, STEPS_TABLE, WAVES_TABLE, WaveRows};
-pub use spec::{BalanceCell, CellSpec, KernelsCell, MachineKey, ReplayKey, WavesCell, WorkloadKey};
+pub use spec::{BalanceCell, CellSpec, KernelsCell, MachineKey, ReplayKey, SpreadCell, WavesCell, WorkloadKey};
+pub use spread::SPREAD_TABLE;
 pub use steps::{StepSource, step_seed};
 
 use skewbench_store::{Table, Timings};
@@ -50,5 +52,6 @@ pub fn compute(spec: &CellSpec, resources: &Resources) -> Result<Computed, Failu
         CellSpec::Waves(cell) if cell.replay.is_some() => replayed::compute(spec, cell, resources),
         CellSpec::Waves(cell) => waves::compute(cell, resources),
         CellSpec::Kernels(cell) => kernels::compute(cell, resources).map(untimed),
+        CellSpec::Spread(cell) => spread::compute(cell, resources).map(untimed),
     }
 }

@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use skewbench_external::Catalogue;
 use skewbench_sim::step_model::Model;
@@ -10,11 +11,19 @@ use skewbench_workloads::{Packing, Workload, preset};
 
 use super::waves::Memo;
 use super::{MachineKey, StepSource, WorkloadKey};
-use crate::experiment::{Experiment, Scale, WorkloadFile};
+use crate::experiment::{Expanded, Experiment, Scale, WorkloadFile};
 use crate::failure::Failure;
 use crate::replay::Session;
 
 type SourceKey = (String, u32, u64);
+
+/// Models and profiles, without changes, of the points of a sweep by their names.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Named {
+    models: BTreeMap<String, Model>,
+    profiles: BTreeMap<String, Profile>,
+}
 
 /// What cells name and computing them needs: workloads, machines, models, and steps that several cells share.
 #[derive(Default)]
@@ -23,7 +32,8 @@ pub struct Resources {
     machines: BTreeMap<String, Arc<Pricing>>,
     models: BTreeMap<String, Model>,
     recorded: Vec<WorkloadKey>,
-    recorded_profiles: BTreeMap<String, Profile>,
+    /// As they are without an experiment's changes, by name.
+    profiles: BTreeMap<String, Profile>,
     sources: Mutex<BTreeMap<SourceKey, Arc<StepSource>>>,
     catalogue: Catalogue,
     pub(super) memo: Memo,
@@ -47,9 +57,26 @@ impl Resources {
         if let Some(profile) = part::<Option<Profile>>(inputs, "profile")? {
             let name = scale.profile.as_ref().unwrap_or(&experiment.profile);
             profile.validate("manifest.json").map_err(Failure::config)?;
-            self.recorded_profiles.insert(name.clone(), profile);
+            self.profiles.insert(name.clone(), profile);
         }
+        let swept = part::<Option<Named>>(inputs, "swept")?.unwrap_or_default();
+        for profile in swept.profiles.values() {
+            profile.validate("manifest.json").map_err(Failure::config)?;
+        }
+        self.models.extend(swept.models);
+        self.profiles.extend(swept.profiles);
         Ok(())
+    }
+
+    /// What the points of a sweep need to be read again; `None` where nothing is swept.
+    pub fn named(&self, expanded: &Expanded) -> Option<Named> {
+        let mut named = Named::default();
+        for (_, point) in &expanded.points {
+            named.models.insert(point.found.experiment.model.clone(), point.model.clone());
+            let profile = self.profiles.get(point.profile()).filter(|_| point.machine.is_some());
+            named.profiles.extend(profile.map(|profile| (point.profile().to_owned(), profile.clone())));
+        }
+        (!expanded.points.is_empty()).then_some(named)
     }
 
     /// What was timed on a card.
@@ -134,7 +161,7 @@ impl Resources {
         let profile = Profile::parse(&text, name).map_err(Failure::config)?;
         let text = serde_json::to_string(&profile).map_err(Failure::internal)?;
         let named = format!("{}@{}", profile.name, &blake3::hash(text.as_bytes()).to_hex()[..12]);
-        self.recorded_profiles.insert(named.clone(), profile);
+        self.profiles.insert(named.clone(), profile);
         Ok(named)
     }
 
@@ -143,7 +170,7 @@ impl Resources {
     /// # Errors
     /// Unknown profile, unreadable file, a value that no machine can have.
     pub fn machine(&mut self, name: &str, overrides: &Overrides) -> Result<MachineKey, Failure> {
-        let profile = if let Some(profile) = self.recorded_profiles.get(name) {
+        let profile = if let Some(profile) = self.profiles.get(name) {
             profile.clone()
         } else if looks_like_file(name, "json") {
             let text = std::fs::read_to_string(name).map_err(|e| Failure::config(format!("{name}: {e}")))?;
@@ -151,6 +178,7 @@ impl Resources {
         } else {
             Profile::named(name).map_err(Failure::usage)?
         };
+        self.profiles.entry(name.to_owned()).or_insert_with(|| profile.clone());
         let profile = overrides.apply(&profile, name).map_err(Failure::config)?;
         let text = serde_json::to_string(&profile).map_err(Failure::internal)?;
         let fingerprint = blake3::hash(text.as_bytes()).to_hex().to_string();

@@ -118,6 +118,28 @@ pub struct KernelsCell {
     pub replay: Option<Box<ReplayKey>>,
 }
 
+/// The same call on many cards.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SpreadCell {
+    /// Rows and keys of the causal call.
+    pub tokens: u32,
+    /// Heads of the call.
+    pub shape: AttentionShape,
+    /// Cards of the model; a measurement takes those that are present.
+    pub cards: u32,
+    /// Calls of every card.
+    pub steps: u32,
+    /// Master seed.
+    pub seed: u64,
+    /// Machine; its spread of card speeds lasts over all steps.
+    pub machine: MachineKey,
+    /// Relative standard deviation of a card's time from step to step, of the model.
+    pub step_relative_sd: f64,
+    /// Time the call on every card that is present.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replay: Option<Box<ReplayKey>>,
+}
+
 /// What a cell computes, completely.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
@@ -128,6 +150,8 @@ pub enum CellSpec {
     Waves(WavesCell),
     /// Kernel rates.
     Kernels(KernelsCell),
+    /// The same call on many cards.
+    Spread(SpreadCell),
 }
 
 impl CellSpec {
@@ -146,6 +170,7 @@ impl CellSpec {
                 "gbs": c.gbs, "steps": c.steps, "seed": c.seed, "profile": c.machine.profile,
             }),
             Self::Kernels(c) => json!({ "profile": c.machine.profile }),
+            Self::Spread(c) => json!({ "gpus": c.cards, "tokens": c.tokens, "steps": c.steps, "seed": c.seed }),
         }
     }
 }

@@ -50,6 +50,8 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
 /// One cell of a run with its samples and the seconds of its training steps.
 struct Place {
     cell: WavesCell,
+    /// What tells it from other points of a sweep.
+    coordinates: Map<String, Value>,
     view: WavesView,
     seconds: Vec<f64>,
 }
@@ -63,18 +65,21 @@ fn places(path: &Path) -> Result<Vec<Place>, Failure> {
     for folder in folders {
         let mut resources = Resources::default();
         let loaded = Loaded::open(&folder, &mut resources)?;
-        for (at, slot) in &loaded.expanded.places {
-            let CellSpec::Waves(cell) = &loaded.expanded.cells[*slot] else { continue };
+        let parts =
+            loaded.parts().flat_map(|(at, part)| part.expanded.places.iter().map(move |place| (at, part, place)));
+        for (coordinates, part, (at, slot)) in parts {
+            let CellSpec::Waves(cell) = &part.expanded.cells[*slot] else { continue };
             if places.iter().any(|p| p.cell == *cell) {
                 continue;
             }
             // A cell that failed in one run cannot be compared; its own run says why.
-            let Ok(view) = loaded.view(at) else { continue };
-            let times = step_times(&loaded, &resources, at).map_err(Failure::config)?;
+            let Ok(view) = part.view(at) else { continue };
+            let times = step_times(part, &resources, at).map_err(Failure::config)?;
             // Over the mean tokens of a step, so that systems whose steps differ in tokens are compared per token.
             let mean = times.iter().map(|t| t.tokens).sum::<f64>() / times.len().max(1) as f64;
             let seconds = times.iter().map(|t| t.seconds * mean / t.tokens).collect();
-            places.push(Place { cell: cell.clone(), view: view.clone(), seconds });
+            let coordinates = coordinates.cloned().unwrap_or_default();
+            places.push(Place { cell: cell.clone(), coordinates, view: view.clone(), seconds });
         }
     }
     Ok(places)
@@ -86,6 +91,7 @@ impl Place {
         a.workload.fingerprint == b.workload.fingerprint
             && (a.gbs, a.seed, a.layout, &a.system) == (b.gbs, b.seed, b.layout, &b.system)
             && a.pool() == b.pool()
+            && self.coordinates == other.coordinates
     }
 
     fn against(&self, baseline: &Self) -> Result<Vec<(&'static str, Comparison)>, Failure> {
@@ -118,6 +124,7 @@ fn row(place: &Place, metric: &str, comparison: &Comparison) -> Map<String, Valu
     row.insert("dp".into(), json!(place.cell.layout.dp));
     row.insert("cp".into(), json!(place.cell.layout.cp));
     row.insert("p".into(), json!(place.cell.pool()));
+    row.extend(place.coordinates.clone());
     row.insert("metric".into(), json!(metric));
     row.insert("ratio".into(), round(comparison.ratio));
     row.insert("ci_low".into(), round(comparison.ci_low));

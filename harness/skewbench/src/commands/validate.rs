@@ -6,7 +6,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::cells::CellSpec;
 use crate::experiment::{Axis, Expanded, Kind, Metric};
-use crate::failure::Failure;
+use crate::failure::{Failure, nearest};
 
 /// Most steps of a cell.
 const MOST_STEPS: u32 = 1_000_000;
@@ -86,6 +86,7 @@ fn steps(expanded: &Expanded, place: &Place<'_>) -> Result<(), Failure> {
         let (steps, gbs) = match cell {
             CellSpec::Balance(cell) => (cell.steps, cell.gbs),
             CellSpec::Waves(cell) => (cell.steps, cell.gbs),
+            CellSpec::Spread(cell) => (cell.steps, cell.cards),
             CellSpec::Kernels(_) => continue,
         };
         if steps > MOST_STEPS {
@@ -102,15 +103,19 @@ fn steps(expanded: &Expanded, place: &Place<'_>) -> Result<(), Failure> {
 
 fn plot(expanded: &Expanded, place: &Place<'_>) -> Result<(), Failure> {
     let e = &expanded.found.experiment;
-    let (kind, example, axes): (_, _, &[Axis]) = match e.kind {
-        Kind::Balance => ("balance", "r_minus_1", &[Axis::Pool, Axis::System]),
-        Kind::Kernels => ("kernels", "kernel_rate", &[Axis::Block]),
-        Kind::Waves => ("waves", "straggler_mean", &[Axis::Dp, Axis::Cp, Axis::Pool, Axis::System]),
+    let (kind, example, mut axes) = match e.kind {
+        Kind::Balance => ("balance", "r_minus_1", vec![Axis::Pool, Axis::System]),
+        Kind::Kernels => ("kernels", "kernel_rate", vec![Axis::Block]),
+        Kind::Spread => ("spread", "runtime_spread", vec![Axis::Step]),
+        Kind::Waves => ("waves", "straggler_mean", vec![Axis::Dp, Axis::Cp, Axis::Pool, Axis::System]),
     };
+    let swept = expanded.points.iter().flat_map(|(at, _)| at.keys());
+    axes.extend(swept.map(|name| Axis::from(name.clone())).collect::<BTreeSet<_>>());
     let fits = |metric: &Metric| match metric {
         Metric::RMinus1 => e.kind == Kind::Balance,
         Metric::KernelRate => e.kind == Kind::Kernels,
-        Metric::WaveR => e.kind != Kind::Kernels,
+        Metric::RuntimeSpread => e.kind == Kind::Spread,
+        Metric::WaveR => matches!(e.kind, Kind::Balance | Kind::Waves),
         _ => e.kind == Kind::Waves,
     };
     if e.plot.metrics.is_empty() {
@@ -120,10 +125,19 @@ fn plot(expanded: &Expanded, place: &Place<'_>) -> Result<(), Failure> {
         let what = format!("kind {kind} has no {}; choose another metric, such as {example}", other.name());
         return Err(place.error(&["plot", "metrics"], what));
     }
-    if !axes.contains(&e.plot.x) {
-        let axes: Vec<String> = axes.iter().map(|a| format!("{a:?}").to_lowercase()).collect();
-        let what = format!("kind {kind} has no such axis; choose from {}", axes.join(", "));
-        return Err(place.error(&["plot", "x"], what));
+    for (key, axis) in std::iter::once(("x", &e.plot.x)).chain(e.plot.y.as_ref().map(|y| ("y", y))) {
+        if !axes.contains(axis) {
+            let known: Vec<&str> = axes.iter().map(Axis::name).collect();
+            let hint = nearest(axis.name(), known.iter().copied());
+            let what = format!(
+                "nothing is swept by that name, and kind {kind} has no such axis{hint}; choose from {}",
+                known.join(", ")
+            );
+            return Err(place.error(&["plot", key], what));
+        }
+    }
+    if e.plot.y.as_ref() == Some(&e.plot.x) {
+        return Err(place.error(&["plot", "y"], "the axis of x; choose another, or leave it out"));
     }
     if e.kind == Kind::Waves
         && let Err(error) = expanded.catalogue.describe(&e.plot.baseline)

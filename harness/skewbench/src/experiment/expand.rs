@@ -10,8 +10,11 @@ use skewbench_systems::placements::Grouping;
 use skewbench_systems::registry;
 
 use super::file::Kind;
-use super::{Found, Metric, TunedFile, WorkloadFile};
-use crate::cells::{BalanceCell, CellSpec, KernelsCell, MachineKey, ReplayKey, Resources, WavesCell, WorkloadKey};
+use super::points::points;
+use super::{Found, Metric, SpreadFile, TunedFile, WorkloadFile};
+use crate::cells::{
+    BalanceCell, CellSpec, KernelsCell, MachineKey, ReplayKey, Resources, SpreadCell, WavesCell, WorkloadKey,
+};
 use crate::failure::{Failure, nearest};
 
 /// Pool in the cells of systems that have none.
@@ -82,6 +85,9 @@ pub struct Expanded {
     pub scale: Scale,
     /// What names of systems mean.
     pub catalogue: Catalogue,
+    /// Points of a sweep of other keys than DP, CP and P, each with its coordinates and resolved like an experiment of its own;
+    /// none where nothing else is swept. Their cells are among `cells`, their places are not among `places`.
+    pub points: Vec<(Map<String, Value>, Expanded)>,
 }
 
 /// Resolves an experiment into cells.
@@ -89,59 +95,115 @@ pub struct Expanded {
 /// # Errors
 /// The first name that is unknown, file that cannot be used, or layout that cannot be run, with file, key and remedy.
 pub fn expand(found: &Found, scale: &Scale, resources: &mut Resources) -> Result<Expanded, Failure> {
-    let e = &found.experiment;
-    let model = resources.model(&e.model)?;
-    let seed = scale.seed.unwrap_or(e.seed);
-    let mut expanded = Expanded {
-        found: found.clone(),
-        workloads: Vec::new(),
-        own_workloads: 0,
-        fit_workload: None,
-        systems: Vec::new(),
-        pools: Vec::new(),
-        groupings: Vec::new(),
-        machine: None,
-        model,
-        seed,
-        cells: Vec::new(),
-        places: Vec::new(),
-        untuned: Vec::new(),
-        scale: scale.clone(),
-        catalogue: resources.catalogue().clone(),
-    };
-    for workload in &e.workloads {
-        let key = resources.workload(workload).map_err(|f| expanded.in_file("workload", f))?;
-        expanded.workloads.push((key, workload.cp.unwrap_or(e.layout.cp)));
+    let mut whole = Expanded::empty(found, scale, resources)?;
+    if found.experiment.kind == Kind::Waves {
+        whole.systems = whole.resolve_systems()?;
     }
-    expanded.own_workloads = expanded.workloads.len();
-    if e.steps == 0 || e.quick_steps == 0 {
-        return Err(expanded.at_key(if e.steps == 0 { "steps" } else { "quick_steps" }, "0 steps; give at least 1"));
+    let points = points(found, scale.quick, &whole.systems, &whole.catalogue)?;
+    if points.is_empty() {
+        return whole.filled(resources);
     }
-    if e.kind != Kind::Balance {
-        let profile = scale.profile.as_deref().unwrap_or(&e.profile);
-        expanded.machine = Some(resources.machine(profile, &e.machine).map_err(|f| expanded.in_file("profile", f))?);
+    if found.experiment.systems.tuned {
+        return Err(whole.at_key("systems", "options of a sweep are not tuned; remove `tuned`, or sweep nothing"));
     }
-    if e.kind != Kind::Kernels && e.workloads.is_empty() {
-        return Err(expanded.at_key("workload", "no workload; add a [[workload]] table with a name"));
+    for point in points {
+        let there = point.describe();
+        // The run's profile takes the place of the file's, not of those that are compared.
+        let profile = scale.profile.clone().filter(|_| !point.coordinates.contains_key("profile"));
+        let scale = &Scale { profile, ..scale.clone() };
+        let part = Expanded::empty(&point.found, scale, resources).and_then(|part| part.filled(resources));
+        let part = part.map_err(|f| Failure { message: format!("at {there}: {f}"), ..f })?;
+        whole.absorb(point.coordinates, part);
     }
-    match e.kind {
-        Kind::Kernels => {
-            if let Some(machine) = expanded.machine.clone() {
-                expanded
-                    .cells
-                    .push(CellSpec::Kernels(KernelsCell { machine, replay: expanded.replay().map(Box::new) }));
-            }
-        }
-        Kind::Balance => expanded.balance_cells()?,
-        Kind::Waves => expanded.waves_cells(resources)?,
-    }
-    if e.systems.tuned && e.kind != Kind::Waves {
-        return Err(expanded.at_key("systems", "only kind waves has options to tune; remove `tuned`"));
-    }
-    Ok(expanded)
+    whole.own_workloads = whole.workloads.len();
+    Ok(whole)
 }
 
 impl Expanded {
+    /// An experiment with model and machine and no cells yet.
+    fn empty(found: &Found, scale: &Scale, resources: &mut Resources) -> Result<Self, Failure> {
+        let e = &found.experiment;
+        let mut expanded = Self {
+            found: found.clone(),
+            workloads: Vec::new(),
+            own_workloads: 0,
+            fit_workload: None,
+            systems: Vec::new(),
+            pools: Vec::new(),
+            groupings: Vec::new(),
+            machine: None,
+            model: resources.model(&e.model)?,
+            seed: scale.seed.unwrap_or(e.seed),
+            cells: Vec::new(),
+            places: Vec::new(),
+            untuned: Vec::new(),
+            scale: scale.clone(),
+            catalogue: resources.catalogue().clone(),
+            points: Vec::new(),
+        };
+        if e.steps == 0 || e.quick_steps == 0 {
+            let key = if e.steps == 0 { "steps" } else { "quick_steps" };
+            return Err(expanded.at_key(key, "0 steps; give at least 1"));
+        }
+        if e.kind != Kind::Balance {
+            let machine = resources.machine(expanded.profile(), &e.machine);
+            expanded.machine = Some(machine.map_err(|f| expanded.in_file("profile", f))?);
+        }
+        Ok(expanded)
+    }
+
+    /// The profile that is asked for.
+    pub fn profile(&self) -> &str {
+        self.scale.profile.as_deref().unwrap_or(&self.found.experiment.profile)
+    }
+
+    /// Takes in a point of a sweep.
+    fn absorb(&mut self, coordinates: Map<String, Value>, part: Self) {
+        fn extend<T: PartialEq + Clone>(all: &mut Vec<T>, more: &[T]) {
+            for one in more {
+                if !all.contains(one) {
+                    all.push(one.clone());
+                }
+            }
+        }
+        extend(&mut self.workloads, &part.workloads);
+        extend(&mut self.systems, &part.systems);
+        extend(&mut self.pools, &part.pools);
+        extend(&mut self.groupings, &part.groupings);
+        extend(&mut self.cells, &part.cells);
+        self.points.push((coordinates, part));
+    }
+
+    /// The experiment with its cells.
+    fn filled(self, resources: &mut Resources) -> Result<Self, Failure> {
+        let mut expanded = self;
+        let e = &expanded.found.clone().experiment;
+        for workload in &e.workloads {
+            let key = resources.workload(workload).map_err(|f| expanded.in_file("workload", f))?;
+            expanded.workloads.push((key, workload.cp.unwrap_or(e.layout.cp)));
+        }
+        expanded.own_workloads = expanded.workloads.len();
+        if matches!(e.kind, Kind::Balance | Kind::Waves) && e.workloads.is_empty() {
+            return Err(expanded.at_key("workload", "no workload; add a [[workload]] table with a name"));
+        }
+        match e.kind {
+            Kind::Kernels => {
+                if let Some(machine) = expanded.machine.clone() {
+                    expanded
+                        .cells
+                        .push(CellSpec::Kernels(KernelsCell { machine, replay: expanded.replay().map(Box::new) }));
+                }
+            }
+            Kind::Balance => expanded.balance_cells()?,
+            Kind::Spread => expanded.spread_cell()?,
+            Kind::Waves => expanded.waves_cells(resources)?,
+        }
+        if e.systems.tuned && e.kind != Kind::Waves {
+            return Err(expanded.at_key("systems", "only kind waves has options to tune; remove `tuned`"));
+        }
+        Ok(expanded)
+    }
+
     fn file(&self) -> String {
         if self.found.id.ends_with(".toml") || std::path::Path::new(&self.found.id).exists() {
             self.found.id.clone()
@@ -176,7 +238,7 @@ impl Expanded {
     pub fn replay(&self) -> Option<ReplayKey> {
         let e = &self.found.experiment;
         let shown = match e.kind {
-            Kind::Kernels => true,
+            Kind::Kernels | Kind::Spread => true,
             Kind::Waves => e.plot.metrics.first().is_some_and(|metric| metric.of_single_waves()),
             Kind::Balance => false,
         };
@@ -190,6 +252,30 @@ impl Expanded {
             return e.steps;
         }
         if self.scale.quick { e.quick_steps } else { e.steps_of.get(system).copied().unwrap_or(e.steps) }
+    }
+
+    fn spread_cell(&mut self) -> Result<(), Failure> {
+        let e = &self.found.experiment;
+        let SpreadFile { cards, tokens, step_relative_sd } = e.spread;
+        if cards == 0 || tokens == 0 {
+            return Err(self.at_key("spread", "0 cards or tokens; give at least 1"));
+        }
+        if !(0.0..1.0).contains(&step_relative_sd) {
+            return Err(self.at_key("step_relative_sd", format!("{step_relative_sd}; give a share from 0 to below 1")));
+        }
+        let machine = self.machine.clone().ok_or_else(|| Failure::internal("an experiment without a machine"))?;
+        let Model { q_heads, kv_heads, head_dim, .. } = self.model;
+        self.cells.push(CellSpec::Spread(SpreadCell {
+            tokens,
+            shape: AttentionShape { q_heads, kv_heads, head_dim },
+            cards,
+            steps: self.steps(""),
+            seed: self.seed,
+            machine,
+            step_relative_sd,
+            replay: self.replay().map(Box::new),
+        }));
+        Ok(())
     }
 
     fn balance_cells(&mut self) -> Result<(), Failure> {
@@ -279,10 +365,16 @@ impl Expanded {
         Ok(())
     }
 
+    /// Points of a sweep with their coordinates; the experiment itself where it sweeps nothing beside DP, CP and P.
+    pub fn parts(&self) -> impl Iterator<Item = (Option<&Map<String, Value>>, &Self)> {
+        let alone = self.points.is_empty().then_some((None, self));
+        alone.into_iter().chain(self.points.iter().map(|(at, part)| (Some(at), part)))
+    }
+
     /// What a run must remember of the programs that its systems are made of, each once.
     pub fn externals(&self) -> Vec<Record> {
         let mut records: Vec<Record> = Vec::new();
-        for (at, _) in &self.places {
+        for (at, _) in self.parts().flat_map(|(_, part)| &part.places) {
             let missing = self.catalogue.records(&at.system).into_iter();
             let missing: Vec<Record> = missing.filter(|r| !records.iter().any(|k| k.name == r.name)).collect();
             records.extend(missing);

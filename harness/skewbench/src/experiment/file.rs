@@ -17,6 +17,8 @@ pub enum Kind {
     Waves,
     /// Rates of single kernel calls from the profile's table.
     Kernels,
+    /// One kernel call on many cards that are alike.
+    Spread,
 }
 
 /// An experiment file. Its id is its path below `experiments/` without the suffix.
@@ -61,6 +63,9 @@ pub struct Experiment {
     /// What is varied.
     #[serde(default)]
     pub sweep: Sweep,
+    /// Combinations of other values that are no product, each beside the values of the file.
+    #[serde(rename = "variant", default)]
+    pub variants: Vec<Variant>,
     /// Packed sequences of a step.
     #[serde(default = "default_gbs")]
     pub gbs: u32,
@@ -89,6 +94,9 @@ pub struct Experiment {
     /// Linear work around the attention.
     #[serde(default)]
     pub step_model: StepModelFile,
+    /// The call of a `spread` experiment.
+    #[serde(default)]
+    pub spread: SpreadFile,
     /// How systems are tuned, where `systems.tuned` asks for it.
     #[serde(default)]
     pub tune: TuneFile,
@@ -175,8 +183,8 @@ impl Default for LayoutFile {
     }
 }
 
-/// What is varied; an empty list varies nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// What is varied; an empty list varies nothing. Every combination is run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sweep {
     /// Data-parallel ranks.
@@ -188,6 +196,38 @@ pub struct Sweep {
     /// Sequences of a pool, P.
     #[serde(default)]
     pub pool: Vec<u32>,
+    /// Values of any other keys of the experiment, by dotted name.
+    #[serde(default)]
+    pub set: BTreeMap<String, Vec<toml::Value>>,
+}
+
+/// Values of some keys that are set together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Variant {
+    /// Name, the coordinate `variant` of its values.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// Values by dotted name.
+    pub set: BTreeMap<String, toml::Value>,
+}
+
+/// The call of a `spread` experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SpreadFile {
+    /// Cards of the model.
+    pub cards: u32,
+    /// Rows and keys of the causal call.
+    pub tokens: u32,
+    /// Relative standard deviation of a card's time from step to step.
+    pub step_relative_sd: f64,
+}
+
+impl Default for SpreadFile {
+    fn default() -> Self {
+        Self { cards: 256, tokens: 32_768, step_relative_sd: 0.0 }
+    }
 }
 
 /// Linear work around the attention.
@@ -294,6 +334,12 @@ pub enum Metric {
     SentBytes,
     /// Rate of a kernel call.
     KernelRate,
+    /// Launch time of a pool's slowest rank over what FLOPs predict, less one, in the first step.
+    ProxyError,
+    /// Share of the pools of the first step whose rank with most FLOPs is the slowest.
+    ProxyHit,
+    /// Slowest over fastest card of a step less one, the slowest and the fastest dropped.
+    RuntimeSpread,
 }
 
 impl Metric {
@@ -323,13 +369,23 @@ impl Metric {
             Self::DelaySteps => "delay_steps",
             Self::SentBytes => "sent_bytes",
             Self::KernelRate => "kernel_rate",
+            Self::RuntimeSpread => "runtime_spread",
+            Self::ProxyError => "proxy_error",
+            Self::ProxyHit => "proxy_hit",
         }
     }
 
     /// Unit of its values; `1` for ratios and other numbers without a dimension.
     pub fn unit(self) -> &'static str {
         match self {
-            Self::RMinus1 | Self::WaveR | Self::HiddenShare | Self::Mfu | Self::BubbleShare => "1",
+            Self::RMinus1
+            | Self::WaveR
+            | Self::HiddenShare
+            | Self::Mfu
+            | Self::BubbleShare
+            | Self::ProxyError
+            | Self::ProxyHit
+            | Self::RuntimeSpread => "1",
             Self::NetworkBand => "ms",
             Self::GpuHours => "h per 1e9 tokens",
             Self::PeakMemory => "GiB",
@@ -350,6 +406,11 @@ impl Metric {
         }
     }
 
+    /// True when 1 means that nothing differs.
+    pub fn is_ratio(self) -> bool {
+        matches!(self, Self::NormalisedMean | Self::Speedup | Self::SpeedupMax | Self::ThroughputSpeedup)
+    }
+
     /// True when a mean over waves that were drawn from steps tells it: no other wave of the step is needed.
     pub fn of_single_waves(self) -> bool {
         matches!(
@@ -361,6 +422,8 @@ impl Metric {
                 | Self::HiddenShare
                 | Self::TimePerToken
                 | Self::SentBytes
+                | Self::ProxyError
+                | Self::ProxyHit
         )
     }
 
@@ -390,13 +453,16 @@ impl Metric {
             Self::DelaySteps => "delay of late tokens",
             Self::SentBytes => "bytes sent by the busiest rank",
             Self::KernelRate => "attention rate",
+            Self::RuntimeSpread => "spread of the same call over cards",
+            Self::ProxyError => "slowest rank's time over what FLOPs predict, less one",
+            Self::ProxyHit => "pools whose rank with most FLOPs is the slowest",
         }
     }
 }
 
-/// What the horizontal axis of a figure is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+/// What an axis of a figure is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
 pub enum Axis {
     /// Data-parallel ranks.
     Dp,
@@ -408,6 +474,43 @@ pub enum Axis {
     System,
     /// Query rows of a kernel call.
     Block,
+    /// Steps in order.
+    Step,
+    /// A coordinate that the experiment sweeps, by its short name.
+    Swept(String),
+}
+
+impl Axis {
+    /// Name in files.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Dp => "dp",
+            Self::Cp => "cp",
+            Self::Pool => "pool",
+            Self::System => "system",
+            Self::Block => "block",
+            Self::Step => "step",
+            Self::Swept(name) => name,
+        }
+    }
+
+    /// Coordinate of values that lies on the axis.
+    pub fn coordinate(&self) -> &str {
+        if *self == Self::Pool { "p" } else { self.name() }
+    }
+}
+
+impl From<String> for Axis {
+    fn from(name: String) -> Self {
+        let fixed = [Self::Dp, Self::Cp, Self::Pool, Self::System, Self::Block, Self::Step];
+        fixed.into_iter().find(|axis| axis.name() == name).unwrap_or(Self::Swept(name))
+    }
+}
+
+impl From<Axis> for String {
+    fn from(axis: Axis) -> Self {
+        axis.name().to_owned()
+    }
 }
 
 /// What is drawn.
@@ -418,6 +521,9 @@ pub struct Plot {
     pub metrics: Vec<Metric>,
     /// Horizontal axis.
     pub x: Axis,
+    /// Vertical axis of a heat map; absent where values are drawn over `x` alone.
+    #[serde(default)]
+    pub y: Option<Axis>,
     /// System that relative metrics are taken against.
     #[serde(default = "baseline")]
     pub baseline: String,

@@ -88,7 +88,8 @@ fn parse<T: DeserializeOwned>(text: &str) -> Result<T, Failure> {
     toml::from_str(text).map_err(|e| Failure::config(e.message()))
 }
 
-fn set(table: &mut toml::Table, keys: &[&str], value: toml::Value) -> Result<(), String> {
+/// Sets a key. Where the way to it leads through a list, a number names the entry, and any other key stands in every entry.
+pub(super) fn set(table: &mut toml::Table, keys: &[&str], value: toml::Value) -> Result<(), String> {
     match keys {
         [] | [""] => Err("the key is empty".into()),
         [last] => {
@@ -100,7 +101,12 @@ fn set(table: &mut toml::Table, keys: &[&str], value: toml::Value) -> Result<(),
             match inner {
                 toml::Value::Table(inner) => set(inner, rest, value),
                 toml::Value::Array(list) => {
-                    let index: usize = rest[0].parse().map_err(|_| format!("{first} is a list; give a position"))?;
+                    let Ok(index) = rest[0].parse::<usize>() else {
+                        let tables = list.iter_mut().map(|entry| {
+                            entry.as_table_mut().ok_or_else(|| format!("{first} is a list of values; give a position"))
+                        });
+                        return tables.map(|entry| set(entry?, rest, value.clone())).collect();
+                    };
                     let slot = list.get_mut(index).ok_or_else(|| format!("{first} has no entry {index}"))?;
                     match (&rest[1..], slot) {
                         ([], slot) => {

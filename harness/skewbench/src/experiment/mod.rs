@@ -3,11 +3,14 @@
 mod expand;
 mod file;
 mod find;
+mod points;
 mod tune;
 
 pub use expand::{At, Expanded, Scale, expand};
 pub use file::{
-    Axis, Experiment, Fitted, Kind, LayoutFile, Metric, Plot, StepModelFile, Sweep, SystemsFile, WorkloadFile,
+    Axis, Experiment, Fitted, Kind, LayoutFile, Metric, Plot, SpreadFile, StepModelFile, Sweep, SystemsFile, Variant,
+    WorkloadFile,
 };
 pub use find::{Found, experiments, find, recorded};
+pub use points::{describe, short_name};
 pub use tune::{Objective, SearchRecord, TuneFile, TunedFile};

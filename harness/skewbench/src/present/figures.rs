@@ -4,26 +4,33 @@ use skewbench_report::{Cell, Column, Figure, Kind, Mark, Named, Panel, Point, Qu
 use skewbench_store::stats::quantile;
 use skewbench_store::{Reference, ReferenceEntry};
 
+use super::findings::findings;
 use super::summary::metric_name;
-use super::{Loaded, Value, linear_name, tuning_results};
+use super::{Loaded, Value, linear_name, spread, swept, tuning_results};
 use crate::cells::Resources;
-use crate::experiment::{Axis, Metric};
+use crate::experiment::{self, Axis, Metric, describe};
 
 /// Draws an experiment.
 pub fn figure(loaded: &Loaded, resources: &Resources, values: &[Value], reference: &Reference) -> Figure {
     let e = &loaded.expanded.found.experiment;
     let metrics = &e.plot.metrics;
-    let panels = match e.plot.x {
+    let panels = match &e.plot.x {
+        _ if e.plot.y.is_some() => swept::heat_panels(loaded, values),
         Axis::Dp | Axis::Cp | Axis::Pool => line_panels(loaded, values, reference),
-        Axis::Block => kernel_panels(values),
+        Axis::Block if e.kind == experiment::Kind::Kernels => kernel_panels(loaded, values),
+        Axis::Step if e.kind == experiment::Kind::Spread => spread::panels(loaded),
         Axis::System if metrics.first() == Some(&Metric::ForwardSpread) => box_panels(loaded, resources),
         Axis::System => bar_panels(loaded, values, reference),
+        other if swept::in_numbers(values, other.coordinate()) => line_panels(loaded, values, reference),
+        _ => swept::dot_panels(loaded, values),
     };
     let kind = if values.iter().any(|v| v.simulated) && loaded.expanded.replay().is_some() {
         Kind::Replayed
     } else if values.iter().any(|v| v.simulated) {
         Kind::Simulated
-    } else if metrics.contains(&Metric::KernelRate) {
+    } else if metrics.contains(&Metric::RuntimeSpread) && loaded.expanded.replay().is_none() {
+        Kind::Modelled
+    } else if metrics.iter().any(|m| matches!(m, Metric::KernelRate | Metric::RuntimeSpread)) {
         Kind::Measured
     } else {
         Kind::Computed
@@ -35,7 +42,11 @@ pub fn figure(loaded: &Loaded, resources: &Resources, values: &[Value], referenc
         kind,
         panels,
         caption: caption(loaded, values),
-        notes: e.differs.iter().cloned().chain(tuning_results(loaded).iter().map(|r| r.sentence())).collect(),
+        notes: findings(loaded, values, reference)
+            .into_iter()
+            .chain(e.differs.iter().cloned())
+            .chain(tuning_results(loaded).iter().map(|r| r.sentence()))
+            .collect(),
         table: table(values, reference, &e.figure),
         parquet: None,
     }
@@ -78,13 +89,13 @@ fn entry<'a>(reference: &'a Reference, figure: &str, value: &Value) -> Option<&'
 }
 
 /// Values of a panel that a line or bar may show: of several readings the headline one.
-fn headline(value: &Value) -> bool {
+pub(super) fn headline(value: &Value) -> bool {
     value.text("base").is_none_or(|b| b != "own")
         && value.text("transfers").is_none_or(|t| t == "charged")
         && value.text("pass").is_none_or(|p| p == "both")
 }
 
-fn distinct<'a>(values: impl Iterator<Item = &'a str>) -> Vec<String> {
+pub(super) fn distinct<'a>(values: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut seen = BTreeSet::new();
     values.filter(|v| seen.insert(*v)).map(str::to_owned).collect()
 }
@@ -92,27 +103,29 @@ fn distinct<'a>(values: impl Iterator<Item = &'a str>) -> Vec<String> {
 fn line_panels(loaded: &Loaded, values: &[Value], reference: &Reference) -> Vec<Panel> {
     let e = &loaded.expanded.found.experiment;
     let Some(metric) = e.plot.metrics.first() else { return Vec::new() };
-    let coordinate = match e.plot.x {
-        Axis::Dp => "dp",
-        Axis::Cp => "cp",
-        _ => "p",
-    };
-    let label = match e.plot.x {
-        Axis::Dp => "data-parallel ranks (DP)",
-        Axis::Cp => "context-parallel ranks (CP)",
-        _ => "sequences of a pool (P)",
+    let coordinate = e.plot.x.coordinate();
+    let label = match &e.plot.x {
+        Axis::Dp => "data-parallel ranks (DP)".to_owned(),
+        Axis::Cp => "context-parallel ranks (CP)".to_owned(),
+        Axis::Pool => "sequences of a pool (P)".to_owned(),
+        other => other.name().replace('_', " "),
     };
     let shown: Vec<&Value> = values.iter().filter(|v| v.metric == *metric && headline(v)).collect();
+    let scale = match &e.plot.x {
+        Axis::Swept(_) | Axis::Block | Axis::Step => swept::scale(shown.iter().filter_map(|v| v.number(coordinate))),
+        _ => Scale::Log2,
+    };
     let modes = distinct(shown.iter().filter_map(|v| v.text("linear")));
     let modes: Vec<Option<String>> = if modes.is_empty() { vec![None] } else { modes.into_iter().map(Some).collect() };
     let mut panels = Vec::new();
+    let groups = swept::groups(loaded, &shown);
     for mode in &modes {
-        for dataset in distinct(shown.iter().map(|v| v.dataset.as_str())) {
-            let here: Vec<&Value> =
-                shown.iter().filter(|v| v.dataset == dataset && v.text("linear") == mode.as_deref()).copied().collect();
+        for (dataset, aside) in &groups {
+            let belongs = |v: &Value| v.text("linear") == mode.as_deref() && swept::belongs(loaded, v, dataset, aside);
+            let here: Vec<&Value> = shown.iter().filter(|v| belongs(v)).copied().collect();
             let mut marks = Vec::new();
             if *metric == Metric::RMinus1 {
-                marks.extend(published_formula(loaded, &dataset, &here));
+                marks.extend(published_formula(loaded, dataset, &here));
             }
             if *metric == Metric::Scaling && e.plot.x == Axis::Dp {
                 let mut points: Vec<Point> = here
@@ -140,18 +153,14 @@ fn line_panels(loaded: &Loaded, values: &[Value], reference: &Reference) -> Vec<
                     .collect();
                 marks.push(Mark::Line { series: system, points });
             }
-            let all: Vec<&Value> = values
-                .iter()
-                .filter(|v| v.metric == *metric && v.dataset == dataset && v.text("linear") == mode.as_deref())
-                .collect();
+            let all: Vec<&Value> = values.iter().filter(|v| v.metric == *metric && belongs(v)).collect();
             marks.extend(published_points(&all, coordinate, reference, &e.figure));
-            let title = match mode {
-                Some(mode) => format!("{dataset}, {mode} linear work"),
-                None => dataset.clone(),
-            };
+            let mode = mode.as_ref().map(|mode| format!("{mode} linear work")).unwrap_or_default();
+            let title: Vec<&str> =
+                [dataset, aside, &mode].into_iter().map(String::as_str).filter(|t| !t.is_empty()).collect();
             panels.push(Panel {
-                title,
-                x: axis(label, "", Scale::Log2),
+                title: title.join(", "),
+                x: axis(&label, "", scale),
                 y: axis(metric.label(), unit_text(metric.unit()), Scale::Auto),
                 marks,
             });
@@ -190,34 +199,36 @@ fn published_formula(loaded: &Loaded, dataset: &str, here: &[&Value]) -> Option<
     Some(Mark::Curve { label: format!("eq. 3 with CV = {:.3}", windows.cv_x), points })
 }
 
-fn kernel_panels(values: &[Value]) -> Vec<Panel> {
+fn kernel_panels(loaded: &Loaded, values: &[Value]) -> Vec<Panel> {
     let shown: Vec<&Value> = values.iter().filter(|v| v.metric == Metric::KernelRate).collect();
-    distinct(shown.iter().filter_map(|v| v.text("pass")))
-        .into_iter()
-        .map(|pass| {
-            let here: Vec<&&Value> = shown.iter().filter(|v| v.text("pass") == Some(&pass)).collect();
-            let marks = distinct(here.iter().map(|v| v.system.as_str()))
-                .into_iter()
-                .map(|system| {
-                    let points = here
-                        .iter()
-                        .filter(|v| v.system == system)
-                        .filter_map(|v| {
-                            let y = v.estimated.as_ref().ok()?.value;
-                            Some(Point { x: v.number("block")?, y, low: None, high: None })
-                        })
-                        .collect();
-                    Mark::Line { series: system, points }
-                })
-                .collect();
-            Panel {
-                title: pass,
-                x: axis("query rows of the block", "tokens", Scale::Log2),
-                y: axis("rate of one call", "TFLOP/s", Scale::Linear),
-                marks,
-            }
-        })
-        .collect()
+    let passes = distinct(shown.iter().filter_map(|v| v.text("pass")));
+    let groups = swept::groups(loaded, &shown);
+    let all = passes.iter().flat_map(|pass| groups.iter().map(move |(_, aside)| (pass, aside)));
+    all.map(|(pass, aside)| {
+        let belongs = |v: &Value| v.text("pass") == Some(pass) && swept::aside(loaded, v) == *aside;
+        let here: Vec<&&Value> = shown.iter().filter(|v| belongs(v)).collect();
+        let marks = distinct(here.iter().map(|v| v.system.as_str()))
+            .into_iter()
+            .map(|system| {
+                let points = here
+                    .iter()
+                    .filter(|v| v.system == system)
+                    .filter_map(|v| {
+                        let y = v.estimated.as_ref().ok()?.value;
+                        Some(Point { x: v.number("block")?, y, low: None, high: None })
+                    })
+                    .collect();
+                Mark::Line { series: system, points }
+            })
+            .collect();
+        Panel {
+            title: if aside.is_empty() { pass.clone() } else { format!("{pass}, {aside}") },
+            x: axis("query rows of the block", "tokens", Scale::Log2),
+            y: axis("rate of one call", "TFLOP/s", Scale::Linear),
+            marks,
+        }
+    })
+    .collect()
 }
 
 fn bar_panels(loaded: &Loaded, values: &[Value], reference: &Reference) -> Vec<Panel> {
@@ -225,8 +236,9 @@ fn bar_panels(loaded: &Loaded, values: &[Value], reference: &Reference) -> Vec<P
     let mut panels = Vec::new();
     for metric in e.plot.metrics.iter().take(2) {
         let shown: Vec<&Value> = values.iter().filter(|v| v.metric == *metric && headline(v)).collect();
-        for dataset in distinct(shown.iter().map(|v| v.dataset.as_str())) {
-            let here: Vec<&Value> = shown.iter().filter(|v| v.dataset == dataset).copied().collect();
+        for (dataset, aside) in swept::groups(loaded, &shown) {
+            let belongs = |v: &Value| swept::belongs(loaded, v, &dataset, &aside);
+            let here: Vec<&Value> = shown.iter().filter(|v| belongs(v)).copied().collect();
             let named = |v: &Value| {
                 let e = v.estimated.as_ref().ok()?;
                 Some(Named {
@@ -244,7 +256,7 @@ fn bar_panels(loaded: &Loaded, values: &[Value], reference: &Reference) -> Vec<P
                 let band: Vec<Named> = values
                     .iter()
                     .filter(|v| v.metric == Metric::NetworkBand && *metric == Metric::StragglerMean)
-                    .filter(|v| v.dataset == dataset && v.text("network") == Some(network))
+                    .filter(|v| belongs(v) && v.text("network") == Some(network))
                     .filter_map(named)
                     .map(|n| Named { low: None, high: None, ..n })
                     .collect();
@@ -265,7 +277,7 @@ fn bar_panels(loaded: &Loaded, values: &[Value], reference: &Reference) -> Vec<P
             }
             let categories = here.iter().map(|v| v.system.clone()).collect();
             panels.push(Panel {
-                title: dataset.clone(),
+                title: swept::title(&dataset, &aside),
                 x: axis(metric.label(), unit_text(metric.unit()), Scale::Auto),
                 y: skewbench_report::Axis { scale: Scale::Category, categories, ..Default::default() },
                 marks,
@@ -276,8 +288,13 @@ fn bar_panels(loaded: &Loaded, values: &[Value], reference: &Reference) -> Vec<P
 }
 
 fn box_panels(loaded: &Loaded, resources: &Resources) -> Vec<Panel> {
+    loaded.parts().flat_map(|(at, part)| box_panels_of(part, resources, at.map(describe))).collect()
+}
+
+fn box_panels_of(loaded: &Loaded, resources: &Resources, aside: Option<String>) -> Vec<Panel> {
     let expanded = &loaded.expanded;
     let e = &expanded.found.experiment;
+    let aside = aside.map(|aside| format!(", {aside}")).unwrap_or_default();
     let mut panels = Vec::new();
     for mode in &e.step_model.linear {
         for workload in 0..expanded.own_workloads {
@@ -303,7 +320,7 @@ fn box_panels(loaded: &Loaded, resources: &Resources) -> Vec<Panel> {
                 marks.push(Mark::Boxes { series: at.system.clone(), values });
             }
             panels.push(Panel {
-                title: format!("{}, {} linear work", expanded.dataset(workload), linear_name(*mode)),
+                title: format!("{}{aside}, {} linear work", expanded.dataset(workload), linear_name(*mode)),
                 x: axis("forward of one layer of a micro-batch", "ms", Scale::Auto),
                 y: skewbench_report::Axis { scale: Scale::Category, categories, ..Default::default() },
                 marks,
@@ -313,11 +330,11 @@ fn box_panels(loaded: &Loaded, resources: &Resources) -> Vec<Panel> {
     panels
 }
 
-fn axis(label: &str, unit: &str, scale: Scale) -> skewbench_report::Axis {
+pub(super) fn axis(label: &str, unit: &str, scale: Scale) -> skewbench_report::Axis {
     skewbench_report::Axis { label: label.to_owned(), unit: unit.to_owned(), scale, ..Default::default() }
 }
 
-fn unit_text(unit: &'static str) -> &'static str {
+pub(super) fn unit_text(unit: &'static str) -> &'static str {
     if unit == "1" { "" } else { unit }
 }
 

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
+use serde_json::{Map, Value};
 use skewbench_sim::step_model::{LinearMode, StageLinear, Wait, fit_linear_ps};
 use skewbench_store::{CellStatus, Run, RunData, StoreError, Table};
 
@@ -16,9 +17,11 @@ pub struct Loaded {
     /// The experiment.
     pub expanded: Expanded,
     /// The run.
-    pub data: RunData,
-    tables: BTreeMap<String, BTreeMap<String, Table>>,
-    views: BTreeMap<String, WavesView>,
+    pub data: Arc<RunData>,
+    /// Points of a sweep, with their coordinates, on the tables of the whole run.
+    points: Vec<(Map<String, Value>, Loaded)>,
+    tables: Arc<BTreeMap<String, BTreeMap<String, Table>>>,
+    views: Arc<BTreeMap<String, WavesView>>,
     fit: OnceLock<Result<f64, String>>,
 }
 
@@ -30,7 +33,7 @@ impl Loaded {
     pub fn open(dir: &std::path::Path, resources: &mut Resources) -> Result<Self, Failure> {
         let data = Run::load(dir).map_err(store_failure)?;
         let inputs = &data.manifest.inputs;
-        let text = |key: &str| inputs.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
+        let text = |key: &str| inputs.get(key).and_then(Value::as_str).unwrap_or_default();
         let found = recorded(text("id"), &data.manifest.experiment)?;
         let scale: Scale = serde_json::from_value(inputs.get("scale").cloned().unwrap_or_default())
             .map_err(|e| Failure::config(format!("{}: manifest.json: inputs.scale: {e}", dir.display())))?;
@@ -61,9 +64,25 @@ impl Loaded {
         let views = of(WAVES_TABLE)
             .zip(of(STEPS_TABLE))
             .map(|((cell, waves), (_, steps))| Ok((cell.clone(), WavesView::of(waves, steps)?)))
-            .collect::<Result<_, StoreError>>()
+            .collect::<Result<BTreeMap<_, _>, StoreError>>()
             .map_err(store_failure)?;
-        Ok(Self { expanded, data, tables, views, fit: OnceLock::new() })
+        let (data, tables, views) = (Arc::new(data), Arc::new(tables), Arc::new(views));
+        let part = |expanded: &Expanded, points| Self {
+            expanded: expanded.clone(),
+            data: data.clone(),
+            points,
+            tables: tables.clone(),
+            views: views.clone(),
+            fit: OnceLock::new(),
+        };
+        let points = expanded.points.iter().map(|(at, point)| (at.clone(), part(point, Vec::new())));
+        Ok(part(&expanded, points.collect()))
+    }
+
+    /// Points of a sweep with their coordinates; the run itself where nothing but DP, CP and P is swept.
+    pub fn parts(&self) -> impl Iterator<Item = (Option<&Map<String, Value>>, &Self)> {
+        let alone = self.points.is_empty().then_some((None, self));
+        alone.into_iter().chain(self.points.iter().map(|(at, part)| (Some(at), part)))
     }
 
     /// The table of a cell, or why there is none.
@@ -101,9 +120,10 @@ impl Loaded {
 
     /// What the plans of a system spend beside the work, in a sentence, from the cells of its largest layout.
     pub fn accounting(&self, system: &str) -> Option<String> {
-        let places = self.expanded.places.iter().filter(|(at, _)| at.system == system);
-        let (_, slot) = places.max_by_key(|(at, _)| (at.dp, at.pool))?;
-        let cell = &self.expanded.cells[*slot];
+        let places = self.expanded.parts().flat_map(|(_, part)| part.places.iter().map(move |place| (part, place)));
+        let places = places.filter(|(_, (at, _))| at.system == system);
+        let (part, (_, slot)) = places.max_by_key(|(_, (at, _))| (at.dp, at.pool))?;
+        let cell = &part.cells[*slot];
         let table = self.table(WAVES_TABLE, cell).ok()?;
         let greatest = |name: &str| Some(table.u32(name).ok()?.iter().copied().max().unwrap_or(0));
         let total = |name: &str| Some(table.u64(name).ok()?.iter().sum::<u64>());

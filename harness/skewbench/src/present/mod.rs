@@ -2,10 +2,14 @@
 
 mod claims;
 mod figures;
+mod findings;
 mod loaded;
 mod measured;
+mod proxy;
 mod site;
+mod spread;
 mod summary;
+mod swept;
 mod training;
 mod tuning;
 mod validation;

@@ -32,6 +32,8 @@ pub fn summary_rows(loaded: &Loaded, values: &[Value], reference: &Reference) ->
                 at: value.at.clone(),
                 published: entry.and_then(|e| e.number()),
                 kind: match (value.metric, value.simulated, fitted) {
+                    (Metric::RuntimeSpread, ..) if !replayed => Kind::Modelled,
+                    (Metric::RuntimeSpread, ..) => Kind::Measured,
                     (Metric::KernelRate, ..) => Kind::Measured,
                     (_, false, _) => Kind::Computed,
                     (_, true, true) => Kind::Modelled,
@@ -39,17 +41,23 @@ pub fn summary_rows(loaded: &Loaded, values: &[Value], reference: &Reference) ->
                     (_, true, false) => Kind::Simulated,
                 },
                 backend: match (value.simulated, value.metric) {
-                    (true, _) | (_, Metric::KernelRate) if replayed => "replay",
+                    (true, _) | (_, Metric::KernelRate | Metric::RuntimeSpread) if replayed => "replay",
                     (true, _) => "sim",
                     (false, _) => "none",
                 }
                 .to_owned(),
-                profile: profile.clone().filter(|_| value.simulated || value.metric == Metric::KernelRate),
+                profile: value
+                    .text("profile")
+                    .map(str::to_owned)
+                    .or_else(|| profile.clone())
+                    .filter(|_| value.simulated || value.metric == Metric::KernelRate),
             };
             match &value.estimated {
                 Ok(e) => {
                     let ours = SummaryValue { value: e.value, interval: e.interval, n: e.n };
-                    let verdict = entry.map(|entry| {
+                    // A model with an assumed spread shows what the metric is, and cannot agree or differ.
+                    let judged = entry.filter(|_| value.metric != Metric::RuntimeSpread || replayed);
+                    let verdict = judged.map(|entry| {
                         let fit = fitted && is_fitted_point(loaded, value);
                         if fit {
                             "fitted".to_owned()

@@ -1,15 +1,17 @@
 use serde_json::{Map, json};
 use skewbench_sim::step_model::LinearMode;
 
-use super::{Loaded, waves};
+use super::{Loaded, spread, waves};
 use crate::cells::{BALANCE_TABLE, CellSpec, KERNELS_TABLE, Resources};
-use crate::experiment::Metric;
+use crate::experiment::{Metric, Plot};
 use crate::metrics::{BalanceView, Draws, Estimated, estimate_mean};
 
 /// Why a value of an unfinished run is missing.
 pub const NOT_COMPUTED: &str = "not computed yet";
 /// Why a value that needs whole steps is missing where waves were drawn.
 pub const DRAWN: &str = "needs all waves of a step, of which replay timed some";
+/// Dataset of a value that is over all of an experiment.
+pub const ALL: &str = "all";
 /// Why a system that moves nothing hides nothing.
 pub const NO_TRANSFERS: &str = "no transfers to hide";
 
@@ -55,22 +57,60 @@ impl Value {
 /// Every value that an experiment asks for.
 pub fn evaluate(loaded: &Loaded, resources: &Resources) -> Vec<Value> {
     let mut values = Vec::new();
+    for (coordinates, part) in loaded.parts() {
+        let first = values.len();
+        evaluate_part(part, resources, &mut values);
+        for value in &mut values[first..] {
+            for (key, coordinate) in coordinates.into_iter().flatten() {
+                value.at.entry(key.clone()).or_insert_with(|| coordinate.clone());
+            }
+        }
+    }
+    values.extend(extremes(&loaded.expanded.found.experiment.plot, &values));
+    values
+}
+
+/// Values of an experiment that sweeps nothing but DP, CP and P.
+fn evaluate_part(loaded: &Loaded, resources: &Resources, values: &mut Vec<Value>) {
     for (slot, cell) in loaded.expanded.cells.iter().enumerate() {
         match cell {
-            CellSpec::Balance(spec) => {
-                balance_values(loaded, cell, spec.gbs, &loaded.expanded.dataset(slot), &mut values)
-            }
-            CellSpec::Kernels(_) => kernel_values(loaded, cell, &mut values),
+            CellSpec::Balance(spec) => balance_values(loaded, cell, spec.gbs, &loaded.expanded.dataset(slot), values),
+            CellSpec::Kernels(_) => kernel_values(loaded, cell, values),
+            CellSpec::Spread(spec) => spread::values(loaded, cell, spec, values),
             CellSpec::Waves(_) => {}
         }
     }
     let places = loaded.expanded.places.iter().map(|(at, _)| at);
     for at in places.filter(|at| at.workload < loaded.expanded.own_workloads) {
         for metric in &loaded.expanded.found.experiment.plot.metrics {
-            waves::values(loaded, resources, at, *metric, &mut values);
+            waves::values(loaded, resources, at, *metric, values);
         }
     }
-    values
+}
+
+/// Of a heat map, the lowest and the highest value of a system over the fields of all datasets together: how a publication
+/// gives the range of a grid. Each is one field's value with that field's interval.
+fn extremes(plot: &Plot, values: &[Value]) -> Vec<Value> {
+    let (Some(_), Some(metric)) = (&plot.y, plot.metrics.first()) else { return Vec::new() };
+    let mut ends = Vec::new();
+    let mut systems: Vec<&str> = Vec::new();
+    for value in values.iter().filter(|v| v.metric == *metric) {
+        if systems.contains(&value.system.as_str()) {
+            continue;
+        }
+        systems.push(&value.system);
+        let of = values.iter().filter(|v| v.metric == *metric && v.system == value.system);
+        let fields: Vec<(&Value, Estimated)> = of.filter_map(|v| Some((v, *v.estimated.as_ref().ok()?))).collect();
+        let by_value = |a: &&(&Value, Estimated), b: &&(&Value, Estimated)| a.1.value.total_cmp(&b.1.value);
+        let found = [("lowest", fields.iter().min_by(by_value)), ("highest", fields.iter().max_by(by_value))];
+        for (word, (field, estimated)) in found.into_iter().filter_map(|(word, field)| Some((word, field?))) {
+            let mut at = field.at.clone();
+            at.insert("grid".into(), json!(word));
+            at.insert("of".into(), json!(field.dataset));
+            ends.push(Value { dataset: ALL.into(), at, estimated: Ok(*estimated), ..(*field).clone() });
+        }
+    }
+    ends
 }
 
 fn balance_values(loaded: &Loaded, cell: &CellSpec, gbs: u32, dataset: &str, values: &mut Vec<Value>) {

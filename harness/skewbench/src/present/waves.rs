@@ -1,8 +1,8 @@
 use serde_json::{Map, json};
 
-use super::Loaded;
 use super::training::training_step;
 use super::values::{DRAWN, NO_TRANSFERS, Value, linear_name};
+use super::{Loaded, proxy};
 use crate::cells::{Resources, WavesCell};
 use crate::experiment::{At, Metric};
 use crate::metrics::{Draws, Estimated, StepView, WavesView, estimate_mean, estimate_ratio, estimate_sums};
@@ -112,6 +112,9 @@ pub(super) fn values(loaded: &Loaded, resources: &Resources, at: &At, metric: Me
                 mean(&|s| s.mean_of(|w| w.sent_inter_bytes) * 1e-6),
             );
         }
+        Metric::ProxyError | Metric::ProxyHit => {
+            push(&[], metric, metric.unit(), proxy::estimate(loaded, at, metric));
+        }
         Metric::HiddenShare => {
             let pieces = here.as_ref().ok().and_then(|(cell, _)| pieces(cell));
             let Some(pieces) = pieces.filter(|p| *p > 1) else { return };
@@ -163,6 +166,7 @@ pub(super) fn values(loaded: &Loaded, resources: &Resources, at: &At, metric: Me
         | Metric::NetworkBand
         | Metric::RMinus1
         | Metric::KernelRate
+        | Metric::RuntimeSpread
         | Metric::ScalingEfficiency
         | Metric::ThroughputSpeedup => {
             if let Some(estimated) = training_step(loaded, resources, at, metric) {

@@ -15,6 +15,7 @@ mod plans;
 mod runs;
 mod statistics;
 mod stored;
+mod sweeps;
 mod tuning;
 mod verify;
 mod workloads;

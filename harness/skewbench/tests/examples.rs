@@ -1,0 +1,95 @@
+//! The worked examples of docs/METRICS.md, computed by the code that computes the metrics.
+
+use skewbench::metrics::{
+    Delay, Draws, ProxyView, StepView, WaveView, WavesView, estimate_ratio, estimate_sums, runtime_spread,
+};
+use skewbench_plan::Mask;
+use skewbench_systems::balance::Loads;
+
+const METRICS: &str = include_str!("../../../docs/METRICS.md");
+
+/// A number that the document works out, beside ours.
+#[track_caller]
+fn example(text: &str, theirs: f64, ours: f64) {
+    assert!(METRICS.contains(text), "docs/METRICS.md has no longer: {text}");
+    assert!((ours - theirs).abs() < 5e-3 * theirs.abs().max(1.0), "{text}: {ours}, not {theirs}");
+}
+
+fn wave(both: &[f64]) -> WaveView {
+    WaveView {
+        both_ps: both.iter().copied().fold(0.0, f64::max),
+        both_by_rank_ps: both.to_vec(),
+        tokens_by_rank: vec![1.0; both.len()],
+        ..WaveView::default()
+    }
+}
+
+fn step(waves: &[&[f64]]) -> StepView {
+    StepView { waves: waves.iter().map(|w| wave(w)).collect() }
+}
+
+#[test]
+fn imbalance() {
+    let loads = Loads::of_groups(&[6, 4, 4, 2], &[vec![0], vec![1], vec![2], vec![3]]);
+    example("R - 1 = 6/4 - 1 = 0.5", 0.5, loads.r() - 1.0);
+    example("(6 + 4) / (5 + 3) - 1 = 0.25", 0.25, step(&[&[6.0, 4.0], &[4.0, 2.0]]).wave_r());
+}
+
+#[test]
+fn latencies() {
+    let three = step(&[&[10.0], &[30.0], &[20.0]]);
+    example("`straggler_mean` 20 ms, `straggler_max` 30 ms", 20.0, three.straggler_mean_ps());
+    example("`straggler_mean` 20 ms, `straggler_max` 30 ms", 30.0, three.straggler_max_ps());
+    let of = |steps: &[StepView]| steps.iter().map(StepView::attention_ps).collect::<Vec<_>>();
+    let (base, ours) = (of(&[step(&[&[40.0]]), step(&[&[10.0]])]), of(&[step(&[&[20.0]]), step(&[&[10.0]])]));
+    let speedup = estimate_sums(&[&base, &ours], Draws::single(1), "speedup", |s| s[0] / s[1]).unwrap();
+    example("speedup (40 + 10) / (20 + 10) = 1.67", 1.67, speedup.value);
+    let per_token = estimate_ratio(&[8.0, 12.0], &[100.0, 100.0], Draws::single(1), "time_per_token").unwrap();
+    example("`time_per_token` 20/200 = 0.1 ns", 0.1, per_token.value);
+}
+
+#[test]
+fn delays() {
+    let delay = Delay {
+        late_tokens: vec![0.0, 20.0],
+        late_token_steps: vec![0.0, 20.0],
+        delivered_tokens: vec![100.0, 100.0],
+        steps_max: 1,
+        preserved: false,
+    };
+    example("`late_share` 20/200 = 0.1", 0.1, delay.late_share());
+    example("`delay_steps` 1 for both", 1.0, delay.mean_steps());
+}
+
+#[test]
+fn overlap_and_spread() {
+    let hidden = WaveView { both_ps: 14.0, compute_ps: 11.0, transfer_ps: 8.0, ..WaveView::default() };
+    let view = WavesView { steps: vec![StepView { waves: vec![hidden] }], ..WavesView::default() };
+    example("hidden share 5/6 = 0.83", 0.83, view.hidden_share(4)[0]);
+    let forward =
+        WaveView { forward_by_rank_ps: vec![1.0, 21.0], tokens_by_rank: vec![1.0, 1.0], ..WaveView::default() };
+    let step = StepView { waves: vec![forward] };
+    example("22/2 = 11", 11.0, step.forward_spread(1.0));
+    example("Without linear work it would be 21", 21.0, step.forward_spread(0.0));
+}
+
+#[test]
+fn scaling() {
+    let alone = step(&[&[1.0], &[1.0], &[1.0], &[5.0]]).total_ps(1.0, true);
+    let two = step(&[&[1.0, 1.0], &[1.0, 5.0]]).total_ps(1.0, true);
+    example("At DP = 1: 2 + 2 + 2 + 6 = 12", 12.0, alone);
+    example("2 + 6 = 8, scaling 1.5", 1.5, alone / two);
+}
+
+#[test]
+fn bytes_calls_and_cards() {
+    let sent = |bytes| WaveView { sent_inter_bytes: bytes, ..WaveView::default() };
+    let step = StepView { waves: vec![sent(5.0), sent(1.0)] };
+    example("(5 + 1) / 2 = 3 MB", 3.0, step.mean_of(|w| w.sent_inter_bytes));
+    example("128 x 128 - 128 x 127/2 = 8256 pairs", 8256.0, Mask::Causal.pairs(128, 128) as f64);
+    let proxy = ProxyView::of(&[10, 11, 15], &[4, 4, 4]).unwrap();
+    example("the slowest takes 15/12 - 1 = 0.25 more", 0.25, proxy.error);
+    assert!(proxy.hit && !ProxyView::of(&[2, 1], &[1, 2]).unwrap().hit);
+    example("without 9 and 20, 11/10 - 1 = 0.1", 0.1, runtime_spread(&[20.0, 9.0, 11.0, 10.0]).unwrap());
+    assert_eq!(runtime_spread(&[1.0]), None);
+}
