@@ -47,8 +47,8 @@ pub(crate) struct Arrivals {
 #[derive(Default)]
 struct Arriving {
     routes: u32,
-    /// Rows that are home.
-    inside: RowList,
+    /// Some rows are home.
+    comes_home: bool,
     /// Rows that are not.
     outside: RowList,
     /// Rows that stay on the rank.
@@ -69,17 +69,18 @@ impl Arrivals {
                 continue;
             }
             let mut arriving = Arriving { routes: part.routes, ..Arriving::default() };
-            let mut near = 0;
+            let (mut near, mut inside) = (0, RowList::new());
             for mv in received.iter().filter_map(|i| table.moves.get(*i as usize)) {
                 if mv.from == mv.to {
                     arriving.local.push((mv.seq, mv.rows));
                 }
                 if home.find_near(&mut near, mv.seq, mv.rows).is_some() {
-                    arriving.inside.push((mv.seq, mv.rows));
+                    arriving.comes_home = true;
                 } else {
-                    home.split(mv.seq, mv.rows, &mut arriving.inside, &mut arriving.outside);
+                    home.split(mv.seq, mv.rows, &mut inside, &mut arriving.outside);
                 }
             }
+            arriving.comes_home |= !inside.is_empty();
             this.routes.push(arriving);
         }
         this
@@ -97,7 +98,7 @@ impl Arrivals {
     /// True when f32 sums of the tensor arrive at home.
     pub(crate) fn sums_home(&self, tensor: Tensor) -> bool {
         let mut parts = self.parts.iter().filter(|p| p.tensor == tensor && p.dtype == Dtype::F32);
-        parts.any(|part| self.route(part.routes).is_some_and(|route| !route.inside.is_empty()))
+        parts.any(|part| self.route(part.routes).is_some_and(|route| route.comes_home))
     }
 
     /// Rows of the tensor and heads that stay on the rank.

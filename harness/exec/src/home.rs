@@ -33,7 +33,10 @@ impl Home {
         let first = self.runs.partition_point(|run| run.seq < seq);
         let of_seq = &self.runs[first..self.runs.partition_point(|run| run.seq <= seq)];
         let rows = if rows.len == 1 && self.dense { Rows { stride: 1, ..rows } } else { rows };
-        if of_seq.iter().any(|run| run.rows.stride != rows.stride) {
+        let fits = |run: &Run| run.rows.stride == rows.stride;
+        // Dense runs have one stride, so that the first speaks for all.
+        let fit = if self.dense { of_seq.first().is_none_or(fits) } else { of_seq.iter().all(fits) };
+        if !fit {
             // Strides that do not fit: row by row.
             for row in (0..rows.len).map(|i| Rows { start: rows.start + i * rows.stride, len: 1, stride: 1 }) {
                 let home = Run::find_dense(of_seq, seq, row).is_some();

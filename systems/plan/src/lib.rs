@@ -12,6 +12,7 @@ mod facts;
 mod heads;
 mod layout;
 mod moves;
+mod near;
 mod plan;
 mod rows;
 mod slabs;

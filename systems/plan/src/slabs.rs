@@ -2,6 +2,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::moves::MoveIndices;
+use crate::near::last;
 use crate::{CallMode, HeadRange, Part, PassPlan, Plan, Rows, Shard, Tensor, TensorSet};
 
 /// Where rows on a rank come from.
@@ -106,19 +107,8 @@ impl Run {
     fn plain_near(runs: &[Self], near: &mut usize, seq: u32, rows: Rows) -> Option<Option<u32>> {
         let place = (u64::from(seq) << 32) | u64::from(rows.start);
         let begins = |run: &Self| (u64::from(run.seq) << 32) | u64::from(run.rows.start);
-        let holds = |i: usize| {
-            runs.get(i).is_some_and(|run| begins(run) <= place) && runs.get(i + 1).is_none_or(|run| begins(run) > place)
-        };
-        if !holds(*near) {
-            *near = if holds(*near + 1) {
-                *near + 1
-            } else {
-                match runs.partition_point(|run| begins(run) <= place).checked_sub(1) {
-                    Some(before) => before,
-                    None => return Some(None),
-                }
-            };
-        }
+        let Some(found) = last(runs.len(), *near, |i| begins(&runs[i]) <= place) else { return Some(None) };
+        *near = found;
         let run = &runs[*near];
         if run.seq != seq {
             return Some(None);
@@ -273,6 +263,8 @@ struct SharedRuns {
     made: HashMap<(u32, Side), RankRuns>,
     /// Runs of the rank before: ranks that hold the same rows share them.
     last: Arc<[Run]>,
+    /// The rows that `last` was made of, as they were listed: ranks that gather the same rows get them in one order.
+    listed: Vec<(u32, Rows)>,
     rows: Vec<(u32, Rows)>,
     joined: Vec<Run>,
 }
@@ -290,7 +282,7 @@ impl SharedRuns {
         side: Side,
         ranks: &[RankSlabs],
     ) -> &RankRuns {
-        let Self { made, last, rows, joined } = self;
+        let Self { made, last, listed, rows, joined } = self;
         made.entry((indices.content(id), side)).or_insert_with(|| {
             let moves = indices.moves(table, id);
             let index = indices.index(id);
@@ -303,6 +295,11 @@ impl SharedRuns {
                 if rows.is_empty() {
                     return;
                 }
+                if rows == listed {
+                    of_span.push((rank, last.clone()));
+                    return;
+                }
+                listed.clone_from(rows);
                 coalesce(rows, joined);
                 let slabs = ranks.get(rank as usize).map(|rank| rank.slabs.as_slice()).unwrap_or_default();
                 let known = slabs.iter().rev().take(Self::LOOK_BACK).map(|slab| &slab.runs);

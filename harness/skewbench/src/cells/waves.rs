@@ -25,27 +25,36 @@ pub(super) struct DomainRun {
     pub(super) ranks: Vec<RankRow>,
 }
 
-/// Domains of one sequence that were simulated already: the same documents on the same nodes take the same time.
+/// Domains that were simulated already: the same documents on the same nodes take the same time.
 #[derive(Default)]
 pub struct Memo {
-    runs: Mutex<HashMap<[u8; 32], Arc<DomainRun>>>,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    runs: HashMap<[u8; 32], Arc<DomainRun>>,
+    /// Rows of all runs.
+    rows: usize,
 }
 
 /// Steps whose programs are also priced at other bandwidths, where a cell asks for it.
 const BAND_STEPS: u32 = 20;
 
-/// Domains that are remembered at most; about 1 KB each.
-const REMEMBERED: usize = 200_000;
+/// Rows of domains that are remembered at most; about 64 bytes each.
+const REMEMBERED: usize = 6_000_000;
 
 impl Memo {
     fn get(&self, key: &[u8; 32]) -> Option<Arc<DomainRun>> {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).runs.get(key).cloned()
     }
 
     fn put(&self, key: [u8; 32], run: Arc<DomainRun>) {
-        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
-        if runs.len() < REMEMBERED {
-            runs.insert(key, run);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let rows = known.rows + run.rows.len() + run.ranks.len();
+        if rows <= REMEMBERED {
+            known.rows = rows;
+            known.runs.insert(key, run);
         }
     }
 }
@@ -146,7 +155,7 @@ impl<'a> Bench<'a> {
         let specs = registry::PLANNERS.iter().find(|p| p.name == planner).map_or(&[][..], |p| p.options);
         let planner_options: Vec<_> = specs.iter().map(|s| (s.name, options.get(s.name))).collect();
         let mut memo_base = blake3::Hasher::new();
-        // The planner's name and options stand for the plan; placement options cannot change what one sequence takes.
+        // The planner's name and options stand for the plan; placement options cannot change what given sequences take.
         memo_base.update(
             serde_json::to_string(&(
                 planner,
@@ -254,15 +263,17 @@ impl<'a> Bench<'a> {
     fn domain(&self, first: u32, sequences: &[&PackedSequence], early: bool) -> Result<Arc<DomainRun>, Failure> {
         let band = early && self.machines.band.is_some();
         let nodes = nodes(&self.cell.layout, first, sequences.len() as u32);
-        let alike = self.time_factors.is_empty();
-        let key = (alike && sequences.len() == 1).then(|| {
+        let key = self.time_factors.is_empty().then(|| {
             let mut hasher = self.memo_base.clone();
-            hasher.update(&[u8::from(band)]);
+            hasher.update(&[u8::from(band), u8::from(self.runs(sequences.len()).transfers_only)]);
             for node in &nodes {
                 hasher.update(&node.to_le_bytes());
             }
-            for length in sequences[0].documents() {
-                hasher.update(&length.to_le_bytes());
+            for sequence in sequences {
+                hasher.update(&(sequence.documents().len() as u64).to_le_bytes());
+                for length in sequence.documents() {
+                    hasher.update(&length.to_le_bytes());
+                }
             }
             *hasher.finalize().as_bytes()
         });

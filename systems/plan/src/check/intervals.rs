@@ -1,6 +1,7 @@
 //! Sets of contiguous rows of all sequences as intervals on one line of numbers.
 
 use crate::Rows;
+use crate::near::last;
 
 /// `[start, end)`: the sequence stands in the upper half of a number, the row in the lower. Rows of different sequences
 /// never touch: a plan has fewer rows than a half can number.
@@ -34,11 +35,9 @@ pub(super) fn join(list: &mut Vec<Interval>) {
 
 /// True when one of the joined intervals holds all of `part`; looks first where it found the last one.
 pub(super) fn holds(joined: &[Interval], near: &mut usize, part: Interval) -> bool {
-    let begins = |i: usize| joined.get(i).is_some_and(|have| have.0 <= part.0);
-    if !begins(*near) || begins(*near + 1) {
-        *near = joined.partition_point(|have| have.0 <= part.0).saturating_sub(1);
-    }
-    joined.get(*near).is_some_and(|have| have.0 <= part.0 && part.1 <= have.1)
+    let Some(found) = last(joined.len(), *near, |i| joined[i].0 <= part.0) else { return false };
+    *near = found;
+    part.1 <= joined[found].1
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use super::{Change, Event, Kind};
 use crate::check::View;
 use crate::check::intervals::{Interval, holds, interval, join};
+use crate::near::last;
 use crate::{Mask, Move, Span, Tile};
 
 /// Rows that a launch adds to: a range of [`Simple::rows`].
@@ -92,9 +93,13 @@ impl<'a> Simple<'a> {
             arrives = true;
             rounds |= rounded;
             let gain = Gain { view, rank, group, index, may_leave: !rounded && !needs_all_keys };
-            let mut near = 0;
+            let (mut near, mut near_home) = (0, 0);
             for mv in moves(view, rank, event).filter(|mv| mv.from != mv.to) {
-                gain.reach(&mut self.pieces, &mut near, interval(mv.seq, mv.rows)?)?;
+                let rows = interval(mv.seq, mv.rows)?;
+                // What is home is a piece of its own and stays; most rows arrive there, far fewer than leave.
+                if !holds(home, &mut near_home, rows) {
+                    gain.reach(&mut self.pieces, &mut near, rows)?;
+                }
             }
         }
         if self.pieces.iter().any(|piece| piece.event != HOME && !piece.covered) {
@@ -249,10 +254,7 @@ struct Gain<'a> {
 impl Gain<'_> {
     /// Walks over the pieces that hold the rows; none when some rows are in no piece or leave too early.
     fn reach(&self, pieces: &mut [Piece], near: &mut usize, rows: Interval) -> Option<()> {
-        let begins = |i: usize| pieces.get(i).is_some_and(|piece| piece.at.0 <= rows.0);
-        if !begins(*near) || begins(*near + 1) {
-            *near = pieces.partition_point(|piece| piece.at.0 <= rows.0).checked_sub(1)?;
-        }
+        *near = last(pieces.len(), *near, |i| pieces[i].at.0 <= rows.0)?;
         let mut row = rows.0;
         loop {
             let piece = pieces.get_mut(*near)?;
