@@ -10,6 +10,7 @@ mod resources;
 mod samples;
 mod spec;
 mod steps;
+mod timeline;
 mod waves;
 
 pub use balance::{BALANCE_TABLE, WINDOWS_TABLE};
@@ -21,6 +22,7 @@ pub use resources::{Resources, workload_failure};
 pub use samples::{RANKS_TABLE, STEPS_TABLE, WAVES_TABLE, WaveRows};
 pub use spec::{BalanceCell, CellSpec, KernelsCell, MachineKey, ReplayKey, WavesCell, WorkloadKey};
 pub use steps::{StepSource, step_seed};
+pub use timeline::TIMELINE_TABLE;
 
 use skewbench_store::{Table, Timings};
 

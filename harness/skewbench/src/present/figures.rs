@@ -36,8 +36,10 @@ pub fn figure(loaded: &Loaded, resources: &Resources, values: &[Value], referenc
         panels,
         caption: caption(loaded, values),
         notes: e.differs.iter().cloned().chain(tuning_results(loaded).iter().map(|r| r.sentence())).collect(),
+        systems: distinct(values.iter().map(|v| v.system.as_str())),
+        workloads: distinct(values.iter().map(|v| v.dataset.as_str())),
         table: table(values, reference, &e.figure),
-        parquet: None,
+        ..Figure::default()
     }
 }
 
