@@ -12,7 +12,7 @@ use crate::model::{Download, Site};
 use crate::names::{Names, usable};
 use crate::palette::Looks;
 use crate::templates::Templates;
-use crate::view::FigureFile;
+use crate::view::{FigureFile, MOST_ROWS};
 use crate::{pages, pdf, pgfplots};
 
 /// What was written.
@@ -69,7 +69,9 @@ fn figure_files(
 ) -> Result<(), ReportError> {
     let file = |suffix: &str| data.join(format!("{}{suffix}", figure.id));
     files.push((file(".csv"), export::csv(figure).into_bytes()));
-    files.push((file("-table.tex"), export::latex(figure).into_bytes()));
+    if figure.table.rows.len() <= MOST_ROWS {
+        files.push((file("-table.tex"), export::latex(figure).into_bytes()));
+    }
     if let Some(parquet) = &figure.parquet {
         files.push((file(".parquet"), parquet.clone()));
     }

@@ -15,6 +15,8 @@ use crate::plot::{self, Style};
 
 /// Tables with more rows than this are folded.
 const FOLD_BEYOND: usize = 40;
+/// Rows of a table that a page shows; its files have all.
+pub(crate) const MOST_ROWS: usize = 300;
 /// Cells with more characters than this are broken over lines.
 const LONG_CELL: usize = 28;
 
@@ -81,6 +83,8 @@ struct TableView<'a> {
     columns: Vec<ColumnView<'a>>,
     rows: Vec<Vec<CellView>>,
     count: usize,
+    /// Rows that the page shows.
+    shown: usize,
     folded: bool,
 }
 
@@ -97,6 +101,8 @@ struct CellView {
     number: bool,
     /// Text that is to be broken over lines.
     long: bool,
+    /// Text that may run from right to left, and so must be kept from what is around it.
+    bidi: bool,
 }
 
 /// A figure's picture as a file.
@@ -226,11 +232,17 @@ fn table_view(figure: &Figure) -> TableView<'_> {
             text: decimals.map_or_else(|| number::significant(*value, 4), |d| number::fixed(*value, d)),
             number: true,
             long: false,
+            bidi: false,
         },
-        Some(Cell::Text(text)) => {
-            CellView { text: text.clone(), number: false, long: text.chars().count() > LONG_CELL }
+        Some(Cell::Text(text)) => CellView {
+            text: text.clone(),
+            number: false,
+            long: text.chars().count() > LONG_CELL,
+            bidi: !text.is_ascii(),
+        },
+        Some(Cell::Empty) | None => {
+            CellView { text: String::new(), number: decimals.is_some(), long: false, bidi: false }
         }
-        Some(Cell::Empty) | None => CellView { text: String::new(), number: decimals.is_some(), long: false },
     };
     TableView {
         columns: table
@@ -242,9 +254,11 @@ fn table_view(figure: &Figure) -> TableView<'_> {
         rows: table
             .rows
             .iter()
+            .take(MOST_ROWS)
             .map(|row| decimals.iter().enumerate().map(|(i, d)| cell(row, i, *d)).collect())
             .collect(),
         count: table.rows.len(),
+        shown: table.rows.len().min(MOST_ROWS),
         folded: table.rows.len() > FOLD_BEYOND,
     }
 }

@@ -12,7 +12,7 @@ const HEIGHT: f64 = 330.0;
 /// Heights of a lane.
 const LANE: (f64, f64) = (1.6, 18.0);
 /// Width that is looked at as one: what a rank does most of that time is drawn.
-const SAMPLE: f64 = 1.6;
+const SAMPLE: f64 = 2.8;
 /// Strokes of a picture at most, up to which samples get wider.
 const STROKES: f64 = 30_000.0;
 
