@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every check of the project and ends with a line `N passed, N failed, N skipped`. Exits 1 when one failed.
 #
-# Needs Rust. What needs more (headless Chromium, Python with pyarrow) installs it where it can, and is skipped with its reason where it
+# Needs Rust. What needs more (headless Chromium, Python with pyarrow, checkers of pages from npm) installs it where it can, and is skipped with its reason where it
 # cannot; so is what needs an NVIDIA card. One profile is built once.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -66,6 +66,15 @@ pyarrow() {
     python3 -m venv "$work/venv" && "$work/venv/bin/pip" install --quiet --disable-pip-version-check pyarrow
 }
 
+# Checkers of pages from npm, versions pinned, in a folder of their own.
+page_checkers() {
+    command -v npm >/dev/null && npm install --prefix "$work/npm" --silent --no-audit --no-fund axe-core@4.11.0 html-validate@10.5.0
+}
+
+html_validate() {
+    node "$work/npm/node_modules/html-validate/bin/html-validate.mjs" --config scripts/browser/html-validate.json "$1"/*.html
+}
+
 check "build" cargo build --release --locked || true
 check "format" cargo fmt --all --check || true
 check "format of the fuzz targets" cargo fmt --manifest-path fuzz/Cargo.toml --check || true
@@ -103,8 +112,16 @@ if check "reproduce --quick" cargo run --release --locked --quiet -- reproduce -
         skip "report in a browser" "python3 is not installed"
         skip "recomputed figures" "python3 is not installed"
     else
+        axe=()
+        if page_checkers; then
+            axe=(--axe "$work/npm/node_modules/axe-core/axe.min.js")
+            check "report's markup" html_validate "$run" || true
+        else
+            skip "report's markup" "npm could not install html-validate"
+            skip "report's accessibility" "npm could not install axe-core; the browser check goes without its rules"
+        fi
         if chromium; then
-            check "report in a browser" python3 scripts/browser/check_report.py "$run" || true
+            check "report in a browser" python3 scripts/browser/check_report.py "$run" "${axe[@]}" || true
         else
             skip "report in a browser" "chromium and chromium-driver are not installed, and only root on Debian can install them here"
         fi

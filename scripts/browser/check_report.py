@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Opens all pages of a report in headless Chromium without a network and checks what a reader relies on.
 
-usage: check_report.py DIR [--screenshots OUT]
+usage: check_report.py DIR [--screenshots OUT] [--axe AXE.MIN.JS]
 
-Needs Debian's chromium and chromium-driver and Python 3.9 or later, nothing else. Exits 0 when everything holds, 1 with one line for each
+Needs Debian's chromium and chromium-driver and Python 3.9 or later; with --axe also that file of the npm package axe-core. Exits 0 when everything holds, 1 with one line for each
 thing that does not, 2 when the check itself could not run.
 """
 
@@ -34,9 +34,14 @@ return {
   headings: [...document.querySelectorAll('h1,h2,h3,h4,h5,h6')].map(h => +h.tagName[1]),
   landmarks: ['main', 'header', 'footer', 'nav'].filter(tag => !document.querySelector(tag)),
   skip: !!document.querySelector('body > a[href^="#"]'),
+  current: document.querySelectorAll('nav.site [aria-current=page]').length,
+  ordered: [...document.querySelectorAll('[tabindex]')].filter(e => e.tabIndex > 0).length,
+  start: (document.querySelector('a[href],button,input,select,textarea,summary,[tabindex]') || {className: ''}).className,
+  described: (document.querySelector('meta[name=description]') || {content: ''}).content.trim(),
+  cited: (document.querySelector('meta[name=citation_title]') || {content: ''}).content.trim(),
   headers: document.querySelectorAll('th:not([scope])').length,
   captionless: [...document.querySelectorAll('table')].filter(t => !text(t.caption)).length,
-  regions: [...document.querySelectorAll('table')].filter(t => { const r = t.closest('[role=region]'); return !r || r.tabIndex !== 0 || !(r.getAttribute('aria-label') || names(r)); }).length,
+  regions: [...document.querySelectorAll('table')].filter(t => { const r = t.closest('section.scroll'); return !r || r.tabIndex !== 0 || !(r.getAttribute('aria-label') || names(r)); }).length,
   figures: [...document.querySelectorAll('section.fig')].map(f => ({
     id: f.id,
     pictures: [...f.querySelectorAll('svg[role=img]')].filter(shown).map(s => ({
@@ -110,6 +115,27 @@ return [...document.querySelectorAll('section.fig')].filter(f => { const t = f.q
 """
 
 
+FOCUS = """
+const start = document.querySelector('.skip');
+start.focus();
+const box = start.getBoundingClientRect();
+const seen = box.left >= 0 && box.width > 0;
+const bare = [...document.querySelectorAll('a[href],summary,section.scroll')].filter(e => {
+  if (!e.getClientRects().length) return false;
+  e.focus({focusVisible: true, preventScroll: true});
+  return document.activeElement !== e || getComputedStyle(e).outlineStyle === 'none';
+}).map(e => e.textContent.trim().slice(0, 40));
+return {seen, bare};
+"""
+
+AXE = """
+const done = arguments[arguments.length - 1];
+axe.run(document, {runOnly: {type: 'tag', values: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']}})
+  .then(r => done(r.violations.map(v => `${v.id}: ${v.help} (${v.nodes.length}; ${v.nodes[0].html.slice(0, 120)})`)))
+  .catch(e => done([String(e)]));
+"""
+
+
 class Checks:
     """Collects what does not hold."""
 
@@ -140,7 +166,7 @@ def requests(browser):
     return addresses
 
 
-def check_structure(checks, browser, where, first):
+def check_structure(checks, browser, where):
     page = browser.run(STRUCTURE)
     checks.that(page["lang"], f"{where}: the page does not say its language")
     checks.that(page["title"], f"{where}: the page has no title")
@@ -157,8 +183,10 @@ def check_structure(checks, browser, where, first):
     checks.that(page["headers"] == 0, f"{where}: {page['headers']} header cells without scope")
     checks.that(page["captionless"] == 0, f"{where}: {page['captionless']} tables without a caption")
     checks.that(page["regions"] == 0, f"{where}: {page['regions']} tables outside a named, focusable region")
-    if first:
-        checks.that(any(figure["pictures"] for figure in page["figures"]), f"{where}: no figure with a picture")
+    checks.that(page["start"] == "skip", f"{where}: the keyboard does not start at the skip link")
+    checks.that(page["ordered"] == 0, f"{where}: {page['ordered']} elements that change the order of the keyboard")
+    checks.that(page["current"] <= 1, f"{where}: {page['current']} links of the navigation are the current page")
+    checks.that(page["described"] and page["cited"], f"{where}: no description or citation in the head")
     for figure in page["figures"]:
         name = f"{where}, {figure['id']}"
         pictures = figure["pictures"]
@@ -183,6 +211,8 @@ def check_files(checks, folder, addresses):
         checks.that(parts.scheme == "file", f"link leaves the folder: {address}")
         inside = folder in path.parents
         checks.that(inside and path.exists(), f"link to a file that is not in the report: {address}")
+        if parts.fragment and path.exists():
+            checks.that(f'id="{parts.fragment}"' in path.read_text(), f"link to an anchor that does not exist: {address}")
 
 
 def check_layout(checks, browser, where):
@@ -196,61 +226,76 @@ def check_layout(checks, browser, where):
     checks.none(layout["collisions"], f"{where}: text over text")
 
 
-def check(file, screenshots, checks):
-    """Checks one page; the first one of a report has pictures."""
+VIEWS = [
+    ("light", DESKTOP, False),
+    ("dark", DESKTOP, True),
+    ("tablet", TABLET, False),
+    ("phone", PHONE, False),
+    ("phone-dark", PHONE, True),
+    ("small-phone", SMALL_PHONE, False),
+]
+# Pages that are made alike, by the beginning of their names: each is seen in these views.
+ALIKE = {"system-": ("light", "phone-dark"), "workload-": ("light", "phone-dark")}
+
+
+def check(browser, file, screenshots, axe, checks):
+    """Checks one page; returns the pictures on it."""
     folder, address, stem = file.parent, file.as_uri(), file.stem
     first = stem == "index"
+    only = next((views for start, views in ALIKE.items() if stem.startswith(start)), None)
 
     def named(name):
         return screenshots / (name if first else f"{stem}-{name}")
 
-    with Browser() as browser:
-        browser.devtools("Network.enable")
-        browser.log("performance")
-        page = None
-        views = [
-            ("light", DESKTOP, False),
-            ("dark", DESKTOP, True),
-            ("tablet", TABLET, False),
-            ("phone", PHONE, False),
-            ("phone-dark", PHONE, True),
-            ("small-phone", SMALL_PHONE, False),
-        ]
-        for name, width, dark in views:
-            browser.emulate(width, dark=dark, phone=width <= PHONE)
-            browser.open(address)
-            where = f"{file.name}, {name}"
-            page = check_structure(checks, browser, where, first)
-            if width >= PHONE:
-                check_layout(checks, browser, where)
-            colours = browser.run(CONTRAST)
-            checks.that(colours["scheme"] == ("dark" if dark else "light"), f"{where}: the page is {colours['scheme']}")
-            checks.none(colours["poor"], f"{where}: contrast below 4.5")
-            if screenshots:
-                browser.screenshot(named(f"{name}.png"))
-        check_files(checks, folder, page["files"])
-        browser.emulate(720, media="print")
-        checks.none(browser.run(PRINT_HIDDEN), f"{file.name}, print: figures whose table is hidden")
+    requests(browser)
+    page = None
+    asked = []
+    for name, width, dark in VIEWS:
+        if only and name not in only:
+            continue
+        browser.emulate(width, dark=dark, phone=width <= PHONE)
+        browser.open(address)
+        where = f"{file.name}, {name}"
+        page = check_structure(checks, browser, where)
+        if width >= PHONE:
+            check_layout(checks, browser, where)
+        colours = browser.run(CONTRAST)
+        checks.that(colours["scheme"] == ("dark" if dark else "light"), f"{where}: the page is {colours['scheme']}")
+        checks.none(colours["poor"], f"{where}: contrast below 4.5")
+        asked += requests(browser)
         if screenshots:
-            browser.screenshot(named("print.png"))
-        browser.emulate(DESKTOP)
-        pdf = browser.pdf()
-        least = 20_000 if first else 5_000
-        checks.that(pdf.startswith(b"%PDF-") and len(pdf) > least, f"{file.name}, print: no usable PDF, {len(pdf)} bytes")
-        if screenshots:
-            named("print.pdf").write_bytes(pdf)
-        asked = requests(browser)
-        allowed = ("file://", "data:", "about:", "chrome://")
-        checks.that(any(a == address for a in asked), "the record of requests lacks the page itself")
-        checks.none(sorted({a for a in asked if not a.startswith(allowed)}), "requests that leave the folder")
-        faults = [e["message"] for e in browser.log("browser") if e["level"] in ("SEVERE", "WARNING")]
-        checks.none(sorted(set(faults)), "messages on the console")
+            browser.screenshot(named(f"{name}.png"))
+        if name == "light":
+            focus = browser.run(FOCUS)
+            checks.that(focus["seen"], f"{where}: the skip link cannot be seen when it has the focus")
+            checks.none(focus["bare"], f"{where}: the focus cannot be seen on")
+        if axe and name in ("light", "phone-dark"):
+            browser.run(axe)
+            checks.none(browser.run_async(AXE), f"{where}: axe-core")
+    check_files(checks, folder, page["files"])
+    browser.emulate(720, media="print")
+    checks.none(browser.run(PRINT_HIDDEN), f"{file.name}, print: figures whose table is hidden")
+    if screenshots:
+        browser.screenshot(named("print.png"))
+    browser.emulate(DESKTOP)
+    pdf = browser.pdf()
+    least = 20_000 if first else 5_000
+    checks.that(pdf.startswith(b"%PDF-") and len(pdf) > least, f"{file.name}, print: no usable PDF, {len(pdf)} bytes")
+    if screenshots:
+        named("print.pdf").write_bytes(pdf)
+    allowed = ("file://", "data:", "about:", "chrome://")
+    checks.that(any(a == address for a in asked), f"{file.name}: the record of requests lacks the page itself")
+    checks.none(sorted({a for a in asked if not a.startswith(allowed)}), f"{file.name}: requests that leave the folder")
+    faults = [e["message"] for e in browser.log("browser") if e["level"] in ("SEVERE", "WARNING")]
+    checks.none(sorted(set(faults)), f"{file.name}: messages on the console")
+    return sum(len(figure["pictures"]) for figure in page["figures"])
 
 
 def main():
     parser = argparse.ArgumentParser(description="Checks a report in headless Chromium without a network.")
     parser.add_argument("folder", type=pathlib.Path, metavar="DIR", help="folder that holds index.html")
     parser.add_argument("--screenshots", type=pathlib.Path, metavar="OUT", help="folder for PNGs and a PDF")
+    parser.add_argument("--axe", type=pathlib.Path, metavar="FILE", help="axe.min.js of axe-core: its rules are checked too")
     arguments = parser.parse_args()
     folder = arguments.folder.resolve()
     if not (folder / "index.html").is_file():
@@ -259,9 +304,14 @@ def main():
     if arguments.screenshots:
         arguments.screenshots.mkdir(parents=True, exist_ok=True)
     checks = Checks()
+    axe = arguments.axe.read_text() if arguments.axe else None
+    pictures = 0
     try:
-        for file in sorted(folder.glob("*.html")):
-            check(file, arguments.screenshots, checks)
+        with Browser() as browser:
+            browser.devtools("Network.enable")
+            for file in sorted(folder.glob("*.html")):
+                pictures += check(browser, file, arguments.screenshots, axe, checks)
+        checks.that(pictures > 0, "no page has a picture")
     except BrowserError as error:
         print(f"the browser check could not run: {error}", file=sys.stderr)
         return 2

@@ -151,6 +151,10 @@ class Browser:
         """Value of a JavaScript function body."""
         return self.command("execute/sync", {"script": script, "args": list(arguments)})
 
+    def run_async(self, script, *arguments):
+        """What a JavaScript function body gives to its last argument, a callback."""
+        return self.command("execute/async", {"script": script, "args": list(arguments)})
+
     def log(self, kind):
         """Entries of a log since the last call: browser or performance."""
         return self.command("se/log", {"type": kind})

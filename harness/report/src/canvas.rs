@@ -87,6 +87,22 @@ impl Canvas {
         self.draw(&extra, |area| area.draw(&element).map_err(|e| e.to_string()));
     }
 
+    /// Horizontal strokes, each from a position to the right for a length, as one element: a drawing has thousands of them.
+    pub(crate) fn strokes(&mut self, strokes: &[(f64, f64, f64)], paint: Paint, width: f64) {
+        if strokes.is_empty() {
+            return;
+        }
+        self.body.push_str("<path d=\"");
+        for (x, y, length) in strokes {
+            self.body.push_str(&format!("M{} {}h{}", tenths(x * UNITS), tenths(y * UNITS), tenths(length * UNITS)));
+        }
+        let look = match self.target {
+            Target::Page => format!("class=\"s-{}\"", Paint::name(paint.index())),
+            Target::File => format!("stroke=\"{}\"", Paint::light(paint.index())),
+        };
+        self.body.push_str(&format!("\" {look} stroke-width=\"{width:.2}\"/>\n"));
+    }
+
     /// A filled polygon, with an outline if asked for.
     pub(crate) fn polygon(&mut self, points: &[Xy], fill: Paint, alpha: f64, outline: Option<(Paint, f64)>) {
         let style = ShapeStyle { color: stand_in(fill, alpha), filled: true, stroke_width: 0 };

@@ -42,7 +42,7 @@ pub enum ReportError {
     },
     /// A page's name cannot name a file, or another page has it.
     #[error(
-        "page name {name:?} is not usable; use lower-case letters, digits, '-', '_' and '.', starting with a letter or digit, at most 80 characters, not index and each once"
+        "page name {name:?} is not usable; use lower-case letters, digits, '-', '_' and '.', starting with a letter or digit, at most 80 characters, not index, method, environment, gaps or runs, and each once"
     )]
     PageName {
         /// The name.

@@ -61,18 +61,17 @@ pub(crate) fn decimals(figure: &Figure) -> Vec<Option<usize>> {
         .collect()
 }
 
-/// The table for LaTeX with the booktabs package, and how to plot the CSV with pgfplots.
+/// The table for LaTeX with the booktabs package.
 pub(crate) fn latex(figure: &Figure) -> String {
     let table = &figure.table;
     let decimals = decimals(figure);
     let long = table.rows.len() > LONG_TABLE;
     let environment = if long { "longtable" } else { "tabular" };
     let mut out = format!(
-        "% {}\n% needs \\usepackage{{booktabs}}{}; values are {}\n% pgfplots: \\addplot table [col sep=comma, x=..., y=...] {{{}.csv}};\n",
+        "% {}\n% needs \\usepackage{{booktabs}}{}; values are {}\n",
         text::clean(&figure.title),
         if long { " and \\usepackage{longtable}" } else { "" },
         figure.kind.word(),
-        figure.id,
     );
     let spec: String = decimals.iter().map(|d| if d.is_some() { 'r' } else { 'l' }).collect();
     out.push_str(&format!("\\begin{{{environment}}}{{{spec}}}\n\\toprule\n"));
@@ -122,10 +121,25 @@ fn tex_number(value: f64, decimals: Option<usize>) -> String {
     if value < 0.0 { format!("${text}$") } else { text }
 }
 
-fn tex(text: &str) -> String {
+/// Text for LaTeX. What its fonts lack is written as a formula where there is one.
+pub(crate) fn tex(text: &str) -> String {
     let mut out = String::new();
     for c in text::clean(text).chars() {
+        let raised = "⁰¹²³⁴⁵⁶⁷⁸⁹".chars().position(|d| d == c);
         match c {
+            _ if raised.is_some() => out.push_str(&format!("\\textsuperscript{{{}}}", raised.unwrap_or(0))),
+            '⁻' => out.push_str("\\textsuperscript{--}"),
+            '\u{202f}' | '\u{a0}' => out.push_str("\\,"),
+            '−' => out.push_str("$-$"),
+            '×' => out.push_str("$\\times$"),
+            '√' => out.push_str("$\\surd$"),
+            '→' => out.push_str("$\\rightarrow$"),
+            '≤' => out.push_str("$\\le$"),
+            '≥' => out.push_str("$\\ge$"),
+            '≈' => out.push_str("$\\approx$"),
+            'τ' => out.push_str("$\\tau$"),
+            'σ' => out.push_str("$\\sigma$"),
+            'μ' => out.push_str("$\\mu$"),
             '\\' => out.push_str("\\textbackslash{}"),
             '~' => out.push_str("\\textasciitilde{}"),
             '^' => out.push_str("\\textasciicircum{}"),
@@ -134,6 +148,10 @@ fn tex(text: &str) -> String {
             '{' | '}' | '$' | '&' | '#' | '_' | '%' => {
                 out.push('\\');
                 out.push(c);
+            }
+            // What pdfLaTeX's default encodings lack stops it.
+            c if c as u32 > 0x17f && !matches!(c, '–' | '—' | '‘' | '’' | '“' | '”' | '…' | '•') => {
+                out.push('?')
             }
             c => out.push(c),
         }

@@ -20,8 +20,14 @@ pub struct Figure {
     pub panels: Vec<Panel>,
     /// Caption: units, intervals, n, seed, profile.
     pub caption: String,
+    /// What the figure says, in paragraphs that quote its values.
+    pub findings: Vec<String>,
     /// Why ours differs from the published figure, and other remarks.
     pub notes: Vec<String>,
+    /// Names of the systems it shows, for links between pages.
+    pub systems: Vec<String>,
+    /// Names of the workloads it shows, for links between pages.
+    pub workloads: Vec<String>,
     /// The numbers.
     pub table: Table,
     /// The same table as a Parquet file, where the caller has one; written as it is.
@@ -139,6 +145,60 @@ pub struct HeatCell {
     pub value: f64,
 }
 
+/// What a rank does for a while.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Activity {
+    /// Kernels of the forward pass.
+    #[default]
+    Forward,
+    /// Kernels of the backward pass.
+    Backward,
+    /// Packing, merging and converting on the card.
+    Local,
+    /// A transfer.
+    Transfer,
+}
+
+impl Activity {
+    /// All, in the order of their precedence in a picture: where two overlap the first is seen.
+    pub const ALL: [Self; 4] = [Self::Forward, Self::Backward, Self::Local, Self::Transfer];
+
+    /// The words of the legend.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Forward => "forward kernels",
+            Self::Backward => "backward kernels",
+            Self::Local => "packing and merging",
+            Self::Transfer => "transfer that nothing hides",
+        }
+    }
+}
+
+/// A stretch of time on a lane.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Span {
+    /// When it starts, on the horizontal axis.
+    pub start: f64,
+    /// When it ends.
+    pub end: f64,
+    /// What is done.
+    pub activity: Activity,
+}
+
+/// What one rank does over time.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Lane {
+    /// Name of the rank.
+    pub label: String,
+    /// Whether it is the one that the others wait for.
+    pub straggler: bool,
+    /// What it does, in any order; spans may overlap.
+    pub spans: Vec<Span>,
+}
+
 /// Which axis a reference line stands on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -210,6 +270,12 @@ pub enum Mark {
         /// Value that means "no difference": colours diverge from it. Without it they run from low to high.
         center: Option<f64>,
     },
+    /// Ranks over time, one lane each from the top down; takes the panel for itself. Drawn sampled: what is seen at a place is what
+    /// the rank does most of that time.
+    Timeline {
+        /// Lanes.
+        lanes: Vec<Lane>,
+    },
     /// An area between two curves.
     Band {
         /// Series it belongs to.
@@ -246,6 +312,44 @@ pub enum Mark {
         /// Value.
         value: f64,
     },
+}
+
+impl Mark {
+    /// The series whose looks the mark has, where it has one's.
+    pub(crate) fn series(&self) -> Option<&str> {
+        match self {
+            Self::Line { series, .. }
+            | Self::Points { series, .. }
+            | Self::Steps { series, .. }
+            | Self::Bars { series, .. }
+            | Self::Dots { series, .. }
+            | Self::Boxes { series, .. }
+            | Self::Band { series, .. } => Some(series),
+            Self::Published { series, .. } | Self::PublishedNamed { series, .. } => series.as_deref(),
+            Self::Curve { .. } | Self::Heat { .. } | Self::Timeline { .. } | Self::Reference { .. } => None,
+        }
+    }
+
+    /// Its points, where its values are at numbers.
+    pub(crate) fn points(&self) -> &[Point] {
+        match self {
+            Self::Line { points, .. }
+            | Self::Curve { points, .. }
+            | Self::Points { points, .. }
+            | Self::Steps { points, .. }
+            | Self::Band { points, .. }
+            | Self::Published { points, .. } => points,
+            _ => &[],
+        }
+    }
+
+    /// Its values, where they are of categories.
+    pub(crate) fn named(&self) -> &[Named] {
+        match self {
+            Self::Bars { values, .. } | Self::Dots { values, .. } | Self::PublishedNamed { values, .. } => values,
+            _ => &[],
+        }
+    }
 }
 
 /// The numbers of a figure.

@@ -1,5 +1,5 @@
-//! Turns a data model into a self-contained static report: pages with inline SVG figures and their tables, and beside
-//! them CSV, LaTeX and SVG files.
+//! Turns a data model into a self-contained static site: an overview, a page a figure, a system and a workload, all with inline SVG
+//! figures and their tables, and beside them each figure as CSV, pgfplots, LaTeX table, SVG and PDF.
 //!
 //! A page needs no script and no network; it adapts to dark mode, phones and print. The same model gives the same
 //! bytes. This crate reads no runs and knows no other part of the workspace: whoever has the numbers fills in a
@@ -10,8 +10,12 @@ mod error;
 mod export;
 mod figure;
 mod model;
+mod names;
 mod number;
+mod pages;
 mod palette;
+mod pdf;
+mod pgfplots;
 mod picture;
 mod plot;
 mod render;
@@ -21,6 +25,12 @@ mod text;
 mod view;
 
 pub use error::ReportError;
-pub use figure::{Axis, Cell, Column, Figure, HeatCell, Mark, Named, Panel, Point, Quantiles, Scale, Side, Table};
-pub use model::{Download, Failure, Kind, Page, Section, Site, Status, SummaryRow, SystemCard, Verdict};
+pub use figure::{
+    Activity, Axis, Cell, Column, Figure, HeatCell, Lane, Mark, Named, Panel, Point, Quantiles, Scale, Side, Span,
+    Table,
+};
+pub use model::{
+    Citation, Download, Failure, Kind, Page, RunCard, Section, Site, Status, SummaryRow, SystemCard, Verdict,
+    WorkloadCard,
+};
 pub use render::{Rendered, render};

@@ -19,6 +19,8 @@ pub struct Site {
     pub question: String,
     /// The answer, in paragraphs.
     pub verdict: Vec<String>,
+    /// The answer in one picture.
+    pub picture: Option<Figure>,
     /// The command line that made the run.
     pub command: String,
     /// Source revision, with a mark where the tree was not clean.
@@ -36,10 +38,18 @@ pub struct Site {
     pub series_order: Vec<String>,
     /// Published beside ours, one row per quantity.
     pub summary: Vec<SummaryRow>,
-    /// Figures, in reading order.
+    /// Figures, in reading order; each has a page named after its id.
     pub figures: Vec<Figure>,
-    /// What each system is.
+    /// What each system is; each has a page.
     pub systems: Vec<SystemCard>,
+    /// What each workload is; each has a page.
+    pub workloads: Vec<WorkloadCard>,
+    /// The runs that the report was made from; listed on a page of their own where there are several.
+    pub runs: Vec<RunCard>,
+    /// What keeps runs from being compared, or what a comparison of them says, in paragraphs.
+    pub comparability: Vec<String>,
+    /// Ratios between the runs.
+    pub comparisons: Vec<Figure>,
     /// How the numbers were made.
     pub method: Vec<Section>,
     /// Name and value of each thing known of the machine and the software.
@@ -50,6 +60,26 @@ pub struct Site {
     pub downloads: Vec<Download>,
     /// Further pages of the report.
     pub pages: Vec<Page>,
+    /// How the report is found and cited.
+    pub citation: Citation,
+}
+
+/// What search engines and reference managers read.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Citation {
+    /// What the data is, in a sentence or two.
+    pub description: String,
+    /// Authors, each as "Family, Given" or a group's name.
+    pub authors: Vec<String>,
+    /// Date of the data, `YYYY-MM-DD`; empty where it is not known.
+    pub date: String,
+    /// Version of the program.
+    pub version: String,
+    /// Licence of the data by its SPDX expression.
+    pub licence: String,
+    /// Keywords.
+    pub keywords: Vec<String>,
 }
 
 /// A further page, beside `index.html` and linked from it.
@@ -200,6 +230,32 @@ pub struct SystemCard {
     pub options: Vec<(String, String)>,
     /// What a reader has to know before comparing it.
     pub notes: Vec<String>,
+    /// Where it wins and where it loses, in sentences that quote values of the run.
+    pub findings: Vec<String>,
+    /// Figures of its page: how it stands against others, a wave over time. Their ids differ from those of all other figures.
+    pub figures: Vec<Figure>,
+}
+
+/// What a workload is.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WorkloadCard {
+    /// Name as in the tables.
+    pub name: String,
+    /// Where the lengths come from.
+    pub description: String,
+    /// Name and value of each thing known of it: window, packing, fingerprint.
+    pub facts: Vec<(String, String)>,
+}
+
+/// One of the runs that a report was made from.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RunCard {
+    /// Name of the run in this report.
+    pub name: String,
+    /// Name and value of each thing that tells it from others: date, experiments, backend, profile, seed, revision.
+    pub facts: Vec<(String, String)>,
 }
 
 /// A titled piece of text.

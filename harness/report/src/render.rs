@@ -9,11 +9,11 @@ use crate::error::ReportError;
 use crate::export;
 use crate::figure::Figure;
 use crate::model::{Download, Site};
+use crate::names::{Names, usable};
+use crate::palette::Looks;
 use crate::templates::Templates;
-use crate::view::{self, FigureFile};
-
-/// Longest figure id.
-const LONGEST_ID: usize = 80;
+use crate::view::{FigureFile, MOST_ROWS};
+use crate::{pages, pdf, pgfplots};
 
 /// What was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,8 +26,8 @@ pub struct Rendered {
     pub bytes: u64,
 }
 
-/// Renders a report into a folder: `index.html`, the further pages, and for each figure `data/<id>.csv`, `.tex`, `.svg` and, where the
-/// model carries one, `.parquet`.
+/// Renders a report into a folder: `index.html` and the other pages, and for each figure `data/<id>.csv`, `-table.tex`, `.tex`, `.svg`
+/// and `.pdf` and, where the model carries one, `.parquet`.
 ///
 /// `templates` names a folder whose files replace the built-in templates of the same name. Everything is made in
 /// memory first and each file then replaced in one step, so a fault in model or templates leaves the folder as it was.
@@ -37,62 +37,59 @@ pub struct Rendered {
 /// the folder, a faulty template (with file and line), a folder that cannot be written.
 pub fn render(site: &Site, templates: Option<&Path>, out: &Path) -> Result<Rendered, ReportError> {
     check(site)?;
+    let names = Names::new(site)?;
     let templates = Templates::load(templates)?;
-    let (view, pictures) = view::build(site)?;
-    let page = templates.page("index.html", &view)?;
+    let looks = pages::looks(site);
     let data = out.join("data");
     let mut files: Vec<(PathBuf, Vec<u8>)> = Vec::new();
-    figure_files(&site.figures, &pictures, &data, &mut files);
-    for further in &site.pages {
-        let (view, pictures) = view::build_page(site, further)?;
-        figure_files(&further.figures, &pictures, &data, &mut files);
-        files.push((out.join(format!("{}.html", further.name)), templates.page("page.html", &view)?.into_bytes()));
+    for page in pages::render(site, &names, &templates, &looks)? {
+        for (figure, picture) in &page.figures {
+            figure_files(figure, picture, &looks, &data, &mut files)?;
+        }
+        files.push((out.join(page.file), page.text.into_bytes()));
     }
-    let index = out.join("index.html");
-    files.push((index.clone(), page.into_bytes()));
     fs::create_dir_all(&data).map_err(ReportError::io("cannot create folder", &data))?;
     for (path, bytes) in &files {
         replace(path, bytes)?;
     }
     Ok(Rendered {
-        index,
+        index: out.join("index.html"),
         bytes: files.iter().map(|(_, bytes)| bytes.len() as u64).sum(),
         files: files.into_iter().map(|(path, _)| path).collect(),
     })
 }
 
 /// The files beside the pages that hold a figure's data and picture.
-fn figure_files(figures: &[Figure], pictures: &[FigureFile], data: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) {
-    for (figure, picture) in figures.iter().zip(pictures) {
-        let file = |suffix: &str| data.join(format!("{}.{suffix}", picture.id));
-        // A figure without a panel is a table alone.
-        let drawn = (!figure.panels.is_empty()).then(|| (file("svg"), picture.svg.clone().into_bytes()));
-        files.push((file("csv"), export::csv(figure).into_bytes()));
-        files.push((file("tex"), export::latex(figure).into_bytes()));
-        files.extend(drawn);
-        if let Some(parquet) = &figure.parquet {
-            files.push((file("parquet"), parquet.clone()));
-        }
+fn figure_files(
+    figure: &Figure,
+    picture: &FigureFile,
+    looks: &Looks,
+    data: &Path,
+    files: &mut Vec<(PathBuf, Vec<u8>)>,
+) -> Result<(), ReportError> {
+    let file = |suffix: &str| data.join(format!("{}{suffix}", figure.id));
+    files.push((file(".csv"), export::csv(figure).into_bytes()));
+    if figure.table.rows.len() <= MOST_ROWS {
+        files.push((file("-table.tex"), export::latex(figure).into_bytes()));
     }
-}
-
-/// True for a name that is safe as a file's and as an anchor's.
-fn usable(name: &str) -> bool {
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    name.starts_with(plain)
-        && name.len() <= LONGEST_ID
-        && name.chars().all(|c| plain(c) || matches!(c, '-' | '_' | '.'))
+    if let Some(parquet) = &figure.parquet {
+        files.push((file(".parquet"), parquet.clone()));
+    }
+    // A figure without a panel is a table alone.
+    if !figure.panels.is_empty() {
+        let fault = |message: String| ReportError::Draw { figure: figure.id.clone(), message };
+        files.push((file(".pdf"), pdf::of_svg(&picture.svg).map_err(fault)?));
+        files.push((file(".svg"), picture.svg.clone().into_bytes()));
+    }
+    if pgfplots::possible(figure) {
+        files.push((file(".tex"), pgfplots::document(figure, looks).into_bytes()));
+    }
+    Ok(())
 }
 
 fn check(site: &Site) -> Result<(), ReportError> {
-    let mut names = BTreeSet::from(["index"]);
-    for page in &site.pages {
-        if !usable(&page.name) || !names.insert(&page.name) {
-            return Err(ReportError::PageName { name: page.name.clone() });
-        }
-    }
     let mut ids = BTreeSet::new();
-    for figure in site.figures.iter().chain(site.pages.iter().flat_map(|page| &page.figures)) {
+    for figure in pages::figures(site) {
         let id = &figure.id;
         if !usable(id) {
             return Err(ReportError::FigureId { id: id.clone() });

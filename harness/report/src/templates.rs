@@ -11,13 +11,24 @@ use crate::canvas::push_escaped;
 use crate::error::ReportError;
 use crate::text;
 
-const BUILT_IN: [(&str, &str); 7] = [
+const BUILT_IN: [(&str, &str); 18] = [
     ("base.html", include_str!("../../../report-templates/base.html")),
+    ("metadata.html", include_str!("../../../report-templates/metadata.html")),
     ("index.html", include_str!("../../../report-templates/index.html")),
+    ("figure-page.html", include_str!("../../../report-templates/figure-page.html")),
+    ("system.html", include_str!("../../../report-templates/system.html")),
+    ("workload.html", include_str!("../../../report-templates/workload.html")),
     ("page.html", include_str!("../../../report-templates/page.html")),
+    ("method.html", include_str!("../../../report-templates/method.html")),
+    ("environment.html", include_str!("../../../report-templates/environment.html")),
+    ("gaps.html", include_str!("../../../report-templates/gaps.html")),
+    ("runs.html", include_str!("../../../report-templates/runs.html")),
     ("summary.html", include_str!("../../../report-templates/summary.html")),
     ("figure.html", include_str!("../../../report-templates/figure.html")),
     ("table.html", include_str!("../../../report-templates/table.html")),
+    ("links.html", include_str!("../../../report-templates/links.html")),
+    ("facts.html", include_str!("../../../report-templates/facts.html")),
+    ("sections.html", include_str!("../../../report-templates/sections.html")),
     ("style.css", include_str!("../../../report-templates/style.css")),
 ];
 /// Folders below the user's that are searched.
@@ -67,10 +78,14 @@ impl Templates {
         Ok(templates)
     }
 
+    /// What a page may use, to start with.
+    pub(crate) fn context(&self, view: &impl Serialize) -> Result<Context, ReportError> {
+        Context::from_serialize(view).map_err(|e| self.explain(&e))
+    }
+
     /// The page from a template and what it may use.
-    pub(crate) fn page(&self, template: &str, view: &impl Serialize) -> Result<String, ReportError> {
-        let context = Context::from_serialize(view).map_err(|e| self.explain(&e))?;
-        self.tera.render(template, &context).map_err(|e| self.explain(&e))
+    pub(crate) fn page(&self, template: &str, context: &Context) -> Result<String, ReportError> {
+        self.tera.render(template, context).map_err(|e| self.explain(&e))
     }
 
     fn explain(&self, error: &tera::Error) -> ReportError {

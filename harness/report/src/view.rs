@@ -1,61 +1,33 @@
 //! What the templates see: the model with numbers as text and figures as SVG. `report-templates/README.md` lists it.
 
-use std::collections::BTreeSet;
-
 use serde::Serialize;
 
 use crate::error::ReportError;
 use crate::export;
-use crate::figure::{Cell, Figure, Mark};
-use crate::model::{Page, Site, Status, SummaryRow, Verdict};
+use crate::figure::{Cell, Figure};
+use crate::model::{Status, SummaryRow, Verdict};
+use crate::names::Names;
 use crate::number;
-use crate::palette::{self, Looks};
+use crate::palette::Looks;
+use crate::pgfplots;
 use crate::picture;
 use crate::plot::{self, Style};
 
 /// Tables with more rows than this are folded.
 const FOLD_BEYOND: usize = 40;
+/// Rows of a table that a page shows; its files have all.
+pub(crate) const MOST_ROWS: usize = 300;
 /// Cells with more characters than this are broken over lines.
 const LONG_CELL: usize = 28;
 
-/// Everything on the first page.
+/// A row of the table of published values beside ours.
 #[derive(Serialize)]
-pub(crate) struct View<'a> {
-    site: &'a Site,
-    facts: Vec<Fact<'a>>,
-    summary: Vec<SummaryView<'a>>,
-    figures: Vec<FigureView<'a>>,
-    failures: Vec<FailureView<'a>>,
-    palette_light: String,
-    palette_dark: String,
-    palette_classes: String,
-}
-
-/// Everything on a further page.
-#[derive(Serialize)]
-pub(crate) struct PageView<'a> {
-    /// Title of the report.
-    report: &'a str,
-    revision: &'a str,
-    page: &'a Page,
-    figures: Vec<FigureView<'a>>,
-    palette_light: String,
-    palette_dark: String,
-    palette_classes: String,
-}
-
-#[derive(Serialize)]
-struct Fact<'a> {
-    name: &'static str,
-    value: &'a str,
-    code: bool,
-}
-
-#[derive(Serialize)]
-struct SummaryView<'a> {
+pub(crate) struct SummaryView<'a> {
     figure: &'a str,
-    /// Whether the page has that figure.
-    linked: bool,
+    /// Pages of the figure, workload and system; empty where there is none.
+    href: String,
+    dataset_href: String,
+    system_href: String,
     dataset: &'a str,
     system: &'a str,
     quantity: &'a str,
@@ -73,14 +45,16 @@ struct SummaryView<'a> {
     verdict_text: &'a str,
 }
 
+/// A figure as it stands on a page.
 #[derive(Serialize)]
-struct FigureView<'a> {
+pub(crate) struct FigureView<'a> {
     id: &'a str,
-    /// The id where it is a figure's number; empty on further pages.
-    number: &'a str,
+    /// Whether the page is the figure's own.
+    lone: bool,
     title: &'a str,
     kind: &'static str,
     caption: &'a str,
+    findings: &'a [String],
     notes: &'a [String],
     panels: Vec<PanelView>,
     columns: usize,
@@ -88,6 +62,8 @@ struct FigureView<'a> {
     not_drawn: usize,
     table: TableView<'a>,
     parquet: bool,
+    /// Whether it is there as a LaTeX document.
+    pgfplots: bool,
 }
 
 #[derive(Serialize)]
@@ -107,6 +83,8 @@ struct TableView<'a> {
     columns: Vec<ColumnView<'a>>,
     rows: Vec<Vec<CellView>>,
     count: usize,
+    /// Rows that the page shows.
+    shown: usize,
     folded: bool,
 }
 
@@ -123,112 +101,40 @@ struct CellView {
     number: bool,
     /// Text that is to be broken over lines.
     long: bool,
-}
-
-#[derive(Serialize)]
-struct FailureView<'a> {
-    experiment: &'a str,
-    cell: &'a str,
-    status: &'static str,
-    reason: &'a str,
+    /// Text that may run from right to left, and so must be kept from what is around it.
+    bidi: bool,
 }
 
 /// A figure's picture as a file.
 pub(crate) struct FigureFile {
-    pub(crate) id: String,
     pub(crate) svg: String,
 }
 
-/// Draws everything and prepares the page.
-pub(crate) fn build(site: &Site) -> Result<(View<'_>, Vec<FigureFile>), ReportError> {
-    let looks = looks(site, &site.figures);
-    let ids: BTreeSet<&str> = site.figures.iter().map(|f| f.id.as_str()).collect();
-    let (figures, files) = draw(&site.figures, &looks, true)?;
-    let facts = [
-        ("Command", &site.command, true),
-        ("Revision", &site.revision, true),
-        ("Backend", &site.backend, false),
-        ("Profile", &site.profile, false),
-        ("Seed", &site.seed, false),
-        ("Made from", &site.created_from, false),
-    ];
-    let view = View {
-        site,
-        facts: facts
-            .into_iter()
-            .filter(|(_, value, _)| !value.is_empty())
-            .map(|(name, value, code)| Fact { name, value, code })
-            .collect(),
-        summary: site.summary.iter().map(|row| summary_view(row, &ids)).collect::<Result<_, _>>()?,
-        figures,
-        failures: site
-            .failures
-            .iter()
-            .map(|f| FailureView {
-                experiment: &f.experiment,
-                cell: &f.cell,
-                status: f.status.word(),
-                reason: &f.reason,
-            })
-            .collect(),
-        palette_light: palette::variables(false),
-        palette_dark: palette::variables(true),
-        palette_classes: palette::classes(),
-    };
-    Ok((view, files))
+/// Where a figure stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// On a page of its own, whose title is the figure's.
+    Own,
+    /// At the top of the first page, where words follow it: its table is folded.
+    First,
+    /// Among others, under its title.
+    Among,
 }
 
-/// Draws a further page and prepares it.
-pub(crate) fn build_page<'a>(site: &'a Site, page: &'a Page) -> Result<(PageView<'a>, Vec<FigureFile>), ReportError> {
-    let (figures, files) = draw(&page.figures, &looks(site, &page.figures), false)?;
-    let view = PageView {
-        report: &site.title,
-        revision: &site.revision,
-        page,
-        figures,
-        palette_light: palette::variables(false),
-        palette_dark: palette::variables(true),
-        palette_classes: palette::classes(),
-    };
-    Ok((view, files))
-}
-
-/// Colours and markers: systems as everywhere in the report, then what the figures add.
-fn looks(site: &Site, figures: &[Figure]) -> Looks {
-    Looks::new(site.series_order.iter().map(String::as_str).chain(series(figures)))
-}
-
-fn draw<'a>(
-    figures: &'a [Figure],
+/// Draws a figure.
+pub(crate) fn figure<'a>(
+    figure: &'a Figure,
     looks: &Looks,
-    numbered: bool,
-) -> Result<(Vec<FigureView<'a>>, Vec<FigureFile>), ReportError> {
-    let mut views = Vec::new();
-    let mut files = Vec::new();
-    for figure in figures {
-        let fault = |message: String| ReportError::Draw { figure: figure.id.clone(), message };
-        let style = Style::new(looks, figure);
-        let legend = plot::entries(figure, &style);
-        files.push(FigureFile { id: figure.id.clone(), svg: picture::file(figure, &style, &legend).map_err(fault)? });
-        let number = if numbered { figure.id.as_str() } else { "" };
-        views.push(FigureView { number, ..figure_view(figure, &style, &legend).map_err(fault)? });
-    }
-    Ok((views, files))
-}
-
-/// Series in order of appearance.
-fn series(figures: &[Figure]) -> impl Iterator<Item = &str> {
-    figures.iter().flat_map(|f| &f.panels).flat_map(|p| &p.marks).filter_map(|mark| match mark {
-        Mark::Line { series, .. }
-        | Mark::Points { series, .. }
-        | Mark::Steps { series, .. }
-        | Mark::Bars { series, .. }
-        | Mark::Dots { series, .. }
-        | Mark::Boxes { series, .. }
-        | Mark::Band { series, .. } => Some(series.as_str()),
-        Mark::Published { series, .. } | Mark::PublishedNamed { series, .. } => series.as_deref(),
-        Mark::Curve { .. } | Mark::Heat { .. } | Mark::Reference { .. } => None,
-    })
+    place: Place,
+) -> Result<(FigureView<'a>, FigureFile), ReportError> {
+    let fault = |message: String| ReportError::Draw { figure: figure.id.clone(), message };
+    let style = Style::new(looks, figure);
+    let legend = plot::entries(figure, &style);
+    let svg = picture::file(figure, &style, &legend).map_err(fault)?;
+    let mut view = figure_view(figure, &style, &legend).map_err(fault)?;
+    view.lone = place != Place::Among;
+    view.table.folded |= place == Place::First;
+    Ok((view, FigureFile { svg }))
 }
 
 fn with_unit(value: f64, unit: &str) -> String {
@@ -241,7 +147,8 @@ fn with_unit(value: f64, unit: &str) -> String {
     }
 }
 
-fn summary_view<'a>(row: &'a SummaryRow, ids: &BTreeSet<&str>) -> Result<SummaryView<'a>, ReportError> {
+/// A row of the table of published values beside ours.
+pub(crate) fn summary<'a>(row: &'a SummaryRow, names: &Names) -> Result<SummaryView<'a>, ReportError> {
     let interval = match (row.ci_low, row.ci_high) {
         (Some(low), Some(high)) => format!("{} to {}", number::significant(low, 3), number::significant(high, 3)),
         _ => String::new(),
@@ -262,7 +169,9 @@ fn summary_view<'a>(row: &'a SummaryRow, ids: &BTreeSet<&str>) -> Result<Summary
     };
     Ok(SummaryView {
         figure: &row.figure,
-        linked: ids.contains(row.figure.as_str()),
+        href: names.figure(&row.figure),
+        dataset_href: names.workload(&row.dataset),
+        system_href: names.system(&row.system),
         dataset: &row.dataset,
         system: &row.system,
         quantity: &row.quantity,
@@ -299,10 +208,11 @@ fn figure_view<'a>(figure: &'a Figure, style: &Style<'_>, legend: &[plot::Entry]
     };
     Ok(FigureView {
         id: &figure.id,
-        number: "",
+        lone: false,
         title: if figure.title.is_empty() { &figure.id } else { &figure.title },
         kind: figure.kind.word(),
         caption: &figure.caption,
+        findings: &figure.findings,
         notes: &figure.notes,
         panels,
         columns,
@@ -310,6 +220,7 @@ fn figure_view<'a>(figure: &'a Figure, style: &Style<'_>, legend: &[plot::Entry]
         not_drawn,
         table: table_view(figure),
         parquet: figure.parquet.is_some(),
+        pgfplots: pgfplots::possible(figure),
     })
 }
 
@@ -321,11 +232,17 @@ fn table_view(figure: &Figure) -> TableView<'_> {
             text: decimals.map_or_else(|| number::significant(*value, 4), |d| number::fixed(*value, d)),
             number: true,
             long: false,
+            bidi: false,
         },
-        Some(Cell::Text(text)) => {
-            CellView { text: text.clone(), number: false, long: text.chars().count() > LONG_CELL }
+        Some(Cell::Text(text)) => CellView {
+            text: text.clone(),
+            number: false,
+            long: text.chars().count() > LONG_CELL,
+            bidi: !text.is_ascii(),
+        },
+        Some(Cell::Empty) | None => {
+            CellView { text: String::new(), number: decimals.is_some(), long: false, bidi: false }
         }
-        Some(Cell::Empty) | None => CellView { text: String::new(), number: decimals.is_some(), long: false },
     };
     TableView {
         columns: table
@@ -337,9 +254,11 @@ fn table_view(figure: &Figure) -> TableView<'_> {
         rows: table
             .rows
             .iter()
+            .take(MOST_ROWS)
             .map(|row| decimals.iter().enumerate().map(|(i, d)| cell(row, i, *d)).collect())
             .collect(),
         count: table.rows.len(),
+        shown: table.rows.len().min(MOST_ROWS),
         folded: table.rows.len() > FOLD_BEYOND,
     }
 }

@@ -1,7 +1,7 @@
 //! The page as a whole, its files, the user's templates, and input that no one means well.
 
 mod common;
-#[path = "../examples/demo/site.rs"]
+#[path = "../examples/demo/site/mod.rs"]
 mod demo;
 
 use std::fs;
@@ -9,8 +9,8 @@ use std::fs;
 use common::{assert_no_leftovers, check_page, check_xml, horizontal, numeric, rendered, site};
 use proptest::prelude::*;
 use skewbench_report::{
-    Axis, Cell, Download, Failure, HeatCell, Mark, Named, Panel, Point, Quantiles, ReportError, Scale, Side, Site,
-    SummaryRow, SystemCard, Verdict, render,
+    Activity, Axis, Cell, Citation, Download, Failure, HeatCell, Lane, Mark, Named, Panel, Point, Quantiles,
+    ReportError, RunCard, Scale, Side, Site, Span, SummaryRow, SystemCard, Verdict, WorkloadCard, render,
 };
 
 #[test]
@@ -34,9 +34,18 @@ fn a_tiny_site() {
     }];
     site.systems = vec![SystemCard { name: "libra".into(), ..SystemCard::default() }];
     site.failures = vec![Failure { experiment: "fig13".into(), reason: "out of memory".into(), ..Failure::default() }];
-    let page = rendered(&site).0;
-    let body = &page[page.find("<body>").unwrap()..];
-    insta::assert_snapshot!(body);
+    let pages = rendered(&site).0;
+    for page in ["index", "fig1", "system-libra", "gaps"] {
+        let body =
+            pages.iter().find(|(name, _)| name == &format!("{page}.html")).map(|(_, p)| &p[p.find("<main").unwrap()..]);
+        insta::assert_snapshot!(format!("a_tiny_site_{page}"), body.unwrap());
+    }
+    let index = &pages.iter().find(|(name, _)| name == "index.html").unwrap().1;
+    for text in
+        ["<a href=\"fig1.html\">", "<a href=\"system-libra.html\">", "<a href=\"gaps.html\">", "aria-current=\"page\""]
+    {
+        assert!(index.contains(text), "{text}");
+    }
 }
 
 #[test]
@@ -66,7 +75,7 @@ fn further_pages_stand_beside_the_first() {
     // A table has no picture, neither as a link nor as a file.
     assert!(!html.contains("data/table-alone.svg"));
     assert!(done.files.iter().all(|file| file.exists() && !file.ends_with("table-alone.svg")));
-    for name in ["index", "further", "up/down", ""] {
+    for name in ["index", "method", "runs", "further", "up/down", ""] {
         let mut wrong = site.clone();
         wrong.pages.push(skewbench_report::Page { name: name.into(), ..skewbench_report::Page::default() });
         assert!(matches!(render(&wrong, None, folder.path()), Err(ReportError::PageName { .. })), "{name}");
@@ -81,12 +90,22 @@ fn the_demo_is_whole_small_and_always_the_same() {
     let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let first = render(&demo::demo(), None, a.path()).unwrap();
     let second = render(&demo::demo(), None, b.path()).unwrap();
-    assert!(first.bytes < 2_000_000, "{} bytes", first.bytes);
-    assert_eq!(first.files.len(), 3 * 11 + 1);
+    assert!(first.bytes < 3_000_000, "{} bytes", first.bytes);
+    // Eleven figures, the picture of the first page and a wave, each in five files but for the wave's LaTeX, and their pages, three
+    // of systems, one of a workload, method, environment, gaps and the first.
+    assert_eq!(first.files.len(), 5 * 13 - 1 + 11 + 3 + 1 + 4);
     for (one, other) in first.files.iter().zip(&second.files) {
         assert_eq!(fs::read(one).unwrap(), fs::read(other).unwrap(), "{}", one.display());
     }
-    check_page(&fs::read_to_string(&first.index).unwrap());
+    for file in first.files.iter().filter(|f| f.extension().is_some_and(|e| e == "html")) {
+        check_page(&fs::read_to_string(file).unwrap());
+    }
+    for file in first.files.iter().filter(|f| f.extension().is_some_and(|e| e == "tex")) {
+        let text = fs::read_to_string(file).unwrap();
+        let count = |what: &str| text.matches(what).count();
+        assert_eq!(count("\\begin{"), count("\\end{"), "{}", file.display());
+        assert_eq!(count("{"), count("}"), "{}", file.display());
+    }
     for file in first.files.iter().filter(|f| f.extension().is_some_and(|e| e == "svg")) {
         check_xml(&fs::read_to_string(file).unwrap(), &file.display().to_string());
     }
@@ -108,7 +127,8 @@ fn parquet_is_passed_on() {
     let mut site = site(vec![]);
     site.figures[0].parquet = Some(b"PAR1".to_vec());
     let folder = tempfile::tempdir().unwrap();
-    let page = fs::read_to_string(render(&site, None, folder.path()).unwrap().index).unwrap();
+    render(&site, None, folder.path()).unwrap();
+    let page = fs::read_to_string(folder.path().join("fig1.html")).unwrap();
     assert!(page.contains("href=\"data/fig1.parquet\""));
     assert_eq!(fs::read(folder.path().join("data/fig1.parquet")).unwrap(), b"PAR1");
 }
@@ -240,6 +260,9 @@ fn everywhere(name: &str) -> Site {
         field.clone_from(&text);
     }
     figure.notes = vec![text.clone()];
+    figure.findings = vec![text.clone()];
+    figure.systems = vec![text.clone()];
+    figure.workloads = vec![text.clone()];
     figure.table.columns[0].title.clone_from(&text);
     figure.table.columns[1].unit.clone_from(&text);
     figure.table.rows = vec![vec![text.clone().into(), text.clone().into()]];
@@ -263,8 +286,21 @@ fn everywhere(name: &str) -> Site {
         placement: text.clone(),
         options: vec![(text.clone(), text.clone())],
         notes: vec![text.clone()],
+        findings: vec![text.clone()],
         ..SystemCard::default()
     }];
+    site.workloads =
+        vec![WorkloadCard { name: text.clone(), description: text.clone(), facts: vec![(text.clone(), text.clone())] }];
+    site.runs = vec![RunCard { name: text.clone(), facts: vec![(text.clone(), text.clone())] }; 2];
+    site.comparability = vec![text.clone()];
+    site.citation = Citation {
+        description: text.clone(),
+        authors: vec![text.clone()],
+        date: text.clone(),
+        version: text.clone(),
+        licence: text.clone(),
+        keywords: vec![text.clone()],
+    };
     site.summary = vec![SummaryRow {
         figure: text.clone(),
         dataset: text.clone(),
@@ -293,8 +329,8 @@ fn hostile_names_stay_text() {
         "👩‍👩‍👧‍👦 漢字",
         "",
     ] {
-        let (page, svg) = rendered(&everywhere(name));
-        for text in [&page, &svg] {
+        let (pages, svg) = rendered(&everywhere(name));
+        for text in pages.iter().map(|(_, page)| page).chain([&svg]) {
             assert!(!text.contains("<script") && !text.contains("<img") && !text.contains("onload=\"alert"), "{name}");
             assert!(!text.contains(['\0', '\u{1b}', '\u{202e}', '\u{ffff}']), "{name}");
         }
@@ -304,8 +340,8 @@ fn hostile_names_stay_text() {
 #[test]
 fn names_of_any_length_fit() {
     for name in ["x".repeat(200), "long-name ".repeat(20), "長".repeat(200)] {
-        let (page, svg) = rendered(&everywhere(&name));
-        assert!(page.contains(name.trim_end()), "the page keeps the whole name");
+        let (pages, svg) = rendered(&everywhere(&name));
+        assert!(pages.iter().any(|(_, page)| page.contains(name.trim_end())), "a page keeps the whole name");
         assert!(svg.contains('…'), "the picture cuts it");
     }
 }
@@ -378,6 +414,16 @@ fn any_mark() -> impl Strategy<Value = Mark> {
                 .map(|v| HeatCell { column: v.category, row: "r".into(), value: v.value })
                 .collect(),
             center,
+        }),
+        prop::collection::vec((any_number(), any_number(), 0..4_usize), 0..6).prop_map(|spans| Mark::Timeline {
+            lanes: vec![Lane {
+                label: "rank".into(),
+                straggler: true,
+                spans: spans
+                    .into_iter()
+                    .map(|(start, end, a)| Span { start, end, activity: Activity::ALL[a] })
+                    .collect(),
+            }],
         }),
     ]
 }

@@ -92,7 +92,7 @@ enum Command {
     Tune(TuneArgs),
     /// Compare two runs on the batches that both have
     Compare(CompareArgs),
-    /// Render runs again, or several together
+    /// Render runs again, or several together; the page of several says which can be compared
     Report(ReportArgs),
     /// Show the plan of one wave
     #[command(
@@ -316,6 +316,9 @@ pub struct CompareArgs {
     /// Exit 30 when a system got worse by this many percent with a clear verdict
     #[arg(long, value_name = "PERCENT")]
     pub fail_on: Option<f64>,
+    /// Write a report of both runs, with a page that compares them
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
     /// Format of standard output
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,

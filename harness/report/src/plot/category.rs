@@ -96,15 +96,7 @@ pub(crate) fn draw(
     if from_zero {
         not_drawn += plot.references(canvas, panel, style);
     }
-    let elsewhere = panel.marks.iter().map(|mark| match mark {
-        Mark::Line { points, .. }
-        | Mark::Curve { points, .. }
-        | Mark::Points { points, .. }
-        | Mark::Steps { points, .. }
-        | Mark::Band { points, .. }
-        | Mark::Published { points, .. } => points.len(),
-        _ => 0,
-    });
+    let elsewhere = panel.marks.iter().map(|mark| mark.points().len());
     not_drawn += elsewhere.sum::<usize>();
     (bottom, not_drawn)
 }

@@ -2,9 +2,10 @@
 //! and wrap with the screen; in a file of its own they are drawn below the panels.
 
 use crate::canvas::{Align, Canvas, Target};
-use crate::figure::{Figure, Mark, Panel};
+use crate::figure::{Activity, Figure, Mark, Panel};
 use crate::palette::{Look, Paint};
 use crate::plot::panel::{FONT, MARKER, Style, error_bar};
+use crate::plot::timeline;
 use crate::text;
 
 /// Width of a swatch.
@@ -21,6 +22,8 @@ enum Glyph {
     Box(Look),
     Band(Look),
     Diamond,
+    Block(Paint),
+    Straggler,
     Dashed(&'static str),
     Interval,
     BoxKey,
@@ -69,6 +72,19 @@ pub(crate) fn entries(figure: &Figure, style: &Style<'_>) -> Vec<Entry> {
                 }
                 Mark::Published { label, .. } | Mark::PublishedNamed { label, .. } => {
                     add(&mut others, Glyph::Diamond, label);
+                }
+                Mark::Timeline { lanes } => {
+                    for activity in Activity::ALL {
+                        if lanes.iter().flat_map(|l| &l.spans).any(|s| s.activity == activity) {
+                            add(&mut others, Glyph::Block(timeline::paint(activity)), activity.words());
+                        }
+                    }
+                    if !lanes.is_empty() {
+                        add(&mut others, Glyph::Block(Paint::Grid), "waiting");
+                    }
+                    if lanes.iter().any(|l| l.straggler) {
+                        add(&mut others, Glyph::Straggler, "straggler");
+                    }
                 }
                 Mark::Bars { .. } | Mark::Dots { .. } | Mark::Heat { .. } => {}
             }
@@ -125,6 +141,13 @@ fn glyph(canvas: &mut Canvas, glyph: Glyph) {
         }
         Glyph::Band(look) => canvas.rect((2.0, 2.0), (WIDTH - 2.0, HEIGHT - 2.0), look.paint, 0.16, None),
         Glyph::Diamond => canvas.diamond((center, middle), Paint::Ink),
+        Glyph::Block(paint) => canvas.rect((6.0, 3.0), (WIDTH - 6.0, HEIGHT - 3.0), paint, 1.0, None),
+        Glyph::Straggler => canvas.polygon(
+            &[(center + 4.0, middle), (center - 4.0, middle - 4.5), (center - 4.0, middle + 4.5)],
+            Paint::Ink,
+            1.0,
+            None,
+        ),
         Glyph::Dashed(dash) => canvas.path(&ends, Paint::Ink, 1.5, Some(dash)),
         Glyph::Interval => error_bar(canvas, (center - 8.0, middle), (center + 8.0, middle), Paint::Muted),
         Glyph::BoxKey => {

@@ -5,6 +5,7 @@ mod heat;
 mod legend;
 mod numeric;
 mod panel;
+pub(crate) mod timeline;
 
 pub(crate) use legend::{Entry, draw_legend, entries, swatch};
-pub(crate) use panel::{Drawn, Style, draw};
+pub(crate) use panel::{Drawn, Style, axis_label, draw};

@@ -49,22 +49,10 @@ pub(crate) fn draw(canvas: &mut Canvas, panel: &Panel, style: &Style<'_>, width:
     (height, plot.not_drawn)
 }
 
-fn points(mark: &Mark) -> &[Point] {
-    match mark {
-        Mark::Line { points, .. }
-        | Mark::Curve { points, .. }
-        | Mark::Points { points, .. }
-        | Mark::Steps { points, .. }
-        | Mark::Band { points, .. }
-        | Mark::Published { points, .. } => points,
-        _ => &[],
-    }
-}
-
 fn xs(mark: &Mark) -> Box<dyn Iterator<Item = f64> + '_> {
     match mark {
         Mark::Reference { side: Side::X, value, .. } => Box::new(std::iter::once(*value)),
-        _ => Box::new(points(mark).iter().map(|p| p.x)),
+        _ => Box::new(mark.points().iter().map(|p| p.x)),
     }
 }
 
@@ -72,7 +60,7 @@ fn ys(mark: &Mark) -> Box<dyn Iterator<Item = f64> + '_> {
     match mark {
         Mark::Reference { side: Side::Y, value, .. } => Box::new(std::iter::once(*value)),
         Mark::Band { points, .. } => Box::new(points.iter().flat_map(|p| [p.low, p.high].into_iter().flatten())),
-        _ => Box::new(points(mark).iter().flat_map(|p| [Some(p.y), p.low, p.high].into_iter().flatten())),
+        _ => Box::new(mark.points().iter().flat_map(|p| [Some(p.y), p.low, p.high].into_iter().flatten())),
     }
 }
 
@@ -135,6 +123,7 @@ impl Plot<'_> {
             }
             Mark::Boxes { values, .. } => self.not_drawn += values.len(),
             Mark::Heat { cells, .. } => self.not_drawn += cells.len(),
+            Mark::Timeline { lanes } => self.not_drawn += lanes.len(),
         }
     }
 

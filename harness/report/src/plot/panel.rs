@@ -6,7 +6,7 @@ use crate::canvas::{Align, Canvas, Target, Xy};
 use crate::figure::{Axis, Figure, Mark, Named, Panel, Scale};
 use crate::number;
 use crate::palette::{Looks, Paint};
-use crate::plot::{category, heat, numeric};
+use crate::plot::{category, heat, numeric, timeline};
 use crate::scale::Numeric;
 use crate::text;
 
@@ -66,6 +66,8 @@ pub(crate) fn draw(panel: &Panel, style: &Style<'_>, width: f64, target: Target)
     let top = title(&mut canvas, panel, width);
     let (height, not_drawn) = if panel.marks.iter().any(|m| matches!(m, Mark::Heat { .. })) {
         heat::draw(&mut canvas, panel, width, top)
+    } else if panel.marks.iter().any(|m| matches!(m, Mark::Timeline { .. })) {
+        timeline::draw(&mut canvas, panel, width, top)
     } else if is_category(&panel.y) {
         category::draw(&mut canvas, panel, style, width, top, category::Direction::Horizontal)
     } else if is_category(&panel.x) || has_names(panel) {

@@ -11,6 +11,7 @@ mod samples;
 mod spec;
 mod spread;
 mod steps;
+mod timeline;
 mod waves;
 
 pub use balance::{BALANCE_TABLE, WINDOWS_TABLE};
@@ -23,6 +24,7 @@ pub use samples::{RANKS_TABLE, STEPS_TABLE, WAVES_TABLE, WaveRows};
 pub use spec::{BalanceCell, CellSpec, KernelsCell, MachineKey, ReplayKey, SpreadCell, WavesCell, WorkloadKey};
 pub use spread::SPREAD_TABLE;
 pub use steps::{StepSource, step_seed};
+pub use timeline::TIMELINE_TABLE;
 
 use skewbench_store::{Table, Timings};
 

@@ -12,6 +12,7 @@ use super::in_order::in_order;
 use super::prepare::{Prepared, nodes, prepare};
 use super::samples::{RankRow, StepRow, WaveRow, rank_table, step_table};
 use super::steps::step_seed;
+use super::timeline::{TIMELINE_TABLE, slowest};
 use super::{CellTables, Computed, RANKS_TABLE, Resources, STEPS_TABLE, StepSource, WAVES_TABLE, WaveRows, WavesCell};
 use crate::failure::Failure;
 use crate::scheduler::check_interrupted;
@@ -88,16 +89,25 @@ pub(super) struct OnCards {
 pub(super) fn compute(cell: &WavesCell, resources: &Resources) -> Result<Computed, Failure> {
     let bench = Bench::new(cell, resources)?;
     let source = resources.steps(&cell.workload, cell.gbs, cell.seed)?;
-    let rows: Vec<StepRows> = if bench.system.placement().stateful() {
+    let alone = |i: u32| bench.place(&source, &mut *bench.system.placement().placer(), i);
+    let (rows, first): (Vec<StepRows>, _) = if bench.system.placement().stateful() {
         let placed = bench.place_all(&source)?;
-        in_order(placed.len(), |i| bench.step(i as u32, placed[i].0, &placed[i].1))?
+        let rows = in_order(placed.len(), |i| bench.step(i as u32, placed[i].0, &placed[i].1))?;
+        (rows, placed.into_iter().next())
     } else {
-        in_order(cell.steps as usize, |i| {
-            let (delivered, placed) = bench.place(&source, &mut *bench.system.placement().placer(), i as u32)?;
+        let rows = in_order(cell.steps as usize, |i| {
+            let (delivered, placed) = alone(i as u32)?;
             bench.step(i as u32, delivered, &placed)
-        })?
+        })?;
+        (rows, Some(alone(0)?))
     };
-    Ok(Computed { tables: tables(rows)?, timings: bench.clock.timings() })
+    // Cells whose transfers are looked into are those that reports show over time.
+    let shown = first.zip(rows.first().map(slowest)).filter(|_| cell.transfers_alone);
+    let mut tables = tables(rows)?;
+    if let Some(((_, placed), wave)) = shown {
+        tables.push((TIMELINE_TABLE, bench.timeline(&placed, wave)?));
+    }
+    Ok(Computed { tables, timings: bench.clock.timings() })
 }
 
 /// What a cell knows of one step.

@@ -8,7 +8,7 @@ use super::{output, run};
 use crate::cells::Resources;
 use crate::cli::ReportArgs;
 use crate::failure::Failure;
-use crate::present::{Loaded, Rendering, evaluate, render, write_summary};
+use crate::present::{Loaded, Rendering, RunGroup, evaluate, render, write_summary};
 
 /// Renders runs.
 ///
@@ -25,32 +25,53 @@ pub fn run(args: &ReportArgs) -> Result<(), Failure> {
         (None, [study]) => study.clone(),
         (None, _) => return Err(Failure::usage("several runs need a folder for their report; give one with --out")),
     };
-    if foreign(&out) {
-        return Err(Failure::config(format!(
-            "{}: holds files and no report; choose an empty or new folder with --out",
-            out.display()
-        )));
-    }
-    let (rows, page) = render_folders(&folders, args.templates.as_deref(), &out)?;
+    let runs: Vec<NamedRun> = args.runs.iter().map(|path| NamedRun::new(path, run_folders(path))).collect();
+    let (rows, page) = render_runs(&runs, args.templates.as_deref(), &out)?;
     write_summary(&rows, &out.join("summary.json"))?;
     output::line(page.display())?;
     run::judge(&rows)
 }
 
-/// Renders run folders into `out` and returns the summary rows with the path of the page.
+/// A run with the folders of its experiments.
+pub struct NamedRun {
+    name: String,
+    folders: Vec<PathBuf>,
+}
+
+impl NamedRun {
+    /// The run at a path that a user gave, named after the last part of the path.
+    pub fn new(path: &Path, folders: Vec<PathBuf>) -> Self {
+        let last = path.canonicalize().ok().and_then(|p| p.file_name().map(|n| n.to_string_lossy().into_owned()));
+        Self { name: last.unwrap_or_else(|| path.display().to_string()), folders }
+    }
+}
+
+/// Renders runs into `out` and returns the summary rows with the path of the page.
 ///
 /// # Errors
-/// As [`run()`].
-pub fn render_folders(
-    folders: &[PathBuf],
+/// As [`run()`], and a folder that holds something else than a report.
+pub fn render_runs(
+    runs: &[NamedRun],
     templates: Option<&Path>,
     out: &Path,
 ) -> Result<(Vec<skewbench_store::SummaryRow>, PathBuf), Failure> {
+    if foreign(out) {
+        return Err(Failure::config(format!(
+            "{}: holds files and no report; choose an empty or new folder with --out",
+            out.display()
+        )));
+    }
     let mut resources = Resources::default();
     let mut experiments = Vec::new();
-    for folder in folders {
-        let loaded = Loaded::open(folder, &mut resources)?;
-        experiments.push(loaded);
+    let mut groups: Vec<RunGroup> = Vec::new();
+    for run in runs {
+        let first = experiments.len();
+        for folder in &run.folders {
+            experiments.push(Loaded::open(folder, &mut resources)?);
+        }
+        let taken = groups.iter().filter(|group| group.path_name == run.name).count();
+        let name = if taken == 0 { run.name.clone() } else { format!("{} ({})", run.name, taken + 1) };
+        groups.push(RunGroup { path_name: run.name.clone(), name, experiments: first..experiments.len() });
     }
     let experiments: Vec<_> = experiments
         .into_par_iter()
@@ -61,10 +82,22 @@ pub fn render_folders(
         .collect();
     let invocation = experiments.first().and_then(|(l, _)| l.data.manifest.invocations.first());
     let command = command(invocation.map_or(&[], |i| &i.command));
-    let rendering = Rendering { experiments: &experiments, command, templates, out };
+    let rendering = Rendering { experiments: &experiments, runs: groups, command, templates, out };
     sweep(out);
     sweep(&out.join("data"));
     render(&rendering, &resources, &run::reference()?)
+}
+
+/// Renders the experiments of one run into `out`.
+///
+/// # Errors
+/// As [`render_runs`].
+pub fn render_folders(
+    folders: &[PathBuf],
+    templates: Option<&Path>,
+    out: &Path,
+) -> Result<(Vec<skewbench_store::SummaryRow>, PathBuf), Failure> {
+    render_runs(&[NamedRun { name: "run".into(), folders: folders.to_vec() }], templates, out)
 }
 
 /// The command line that gives a run's numbers: without what decides only where they go and how fast.

@@ -42,13 +42,12 @@ pub fn figure(loaded: &Loaded, resources: &Resources, values: &[Value], referenc
         kind,
         panels,
         caption: caption(loaded, values),
-        notes: findings(loaded, values, reference)
-            .into_iter()
-            .chain(e.differs.iter().cloned())
-            .chain(tuning_results(loaded).iter().map(|r| r.sentence()))
-            .collect(),
+        findings: findings(loaded, values, reference),
+        notes: e.differs.iter().cloned().chain(tuning_results(loaded).iter().map(|r| r.sentence())).collect(),
+        systems: distinct(values.iter().map(|v| v.system.as_str())),
+        workloads: distinct(values.iter().map(|v| v.dataset.as_str())),
         table: table(values, reference, &e.figure),
-        parquet: None,
+        ..Figure::default()
     }
 }
 

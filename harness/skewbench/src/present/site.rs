@@ -1,16 +1,16 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use skewbench_external::Catalogue;
 use skewbench_report::{
-    Failure as FailureRow, Page, Section, Site, Status, SummaryRow as Quantity, SystemCard, Verdict,
+    Cell, Citation, Failure as FailureRow, Figure, Page, Section, Site, Status, SummaryRow as Quantity, Verdict,
 };
-use skewbench_store::{CellStatus, Kind, Reference, RowStatus, SummaryRow};
+use skewbench_store::{CellStatus, Column, Kind, Reference, RowStatus, StoreError, StrColumn, SummaryRow, Table};
 use skewbench_systems::registry;
 
 use super::claims::claims;
+use super::overview::{picture, verdict};
 use super::summary::at_text;
-use super::{Loaded, Value, figure, measured_page, summary_rows, validation_page};
+use super::{Loaded, RunGroup, Value, cards, figure, measured_page, runs, summary_rows, validation_page};
 use crate::cells::Resources;
 use crate::failure::Failure;
 use crate::shipped::{Published, Shipped, published, validation_of};
@@ -22,6 +22,8 @@ const QUESTION: &str =
 pub struct Rendering<'a> {
     /// Experiments, each with its values.
     pub experiments: &'a [(Loaded, Vec<Value>)],
+    /// The runs that they belong to, in their order.
+    pub runs: Vec<RunGroup>,
     /// Command line that made or renders the run.
     pub command: String,
     /// Folder of templates, in place of the built-in ones.
@@ -33,20 +35,48 @@ pub struct Rendering<'a> {
 /// Writes the report and returns its summary rows with the path of the page.
 ///
 /// # Errors
-/// Templates that cannot be used, or a folder that cannot be written.
+/// Templates that cannot be used, runs that cannot be compared for a fault in them, or a folder that cannot be written.
 pub fn render(
     rendering: &Rendering<'_>,
     resources: &Resources,
     reference: &Reference,
 ) -> Result<(Vec<SummaryRow>, PathBuf), Failure> {
     let mut rows = Vec::new();
-    let mut figures = Vec::new();
-    for (loaded, values) in rendering.experiments {
-        rows.extend(summary_rows(loaded, values, reference));
-        figures.push(figure(loaded, resources, values, reference));
+    let mut quantities = Vec::new();
+    let mut figures: Vec<Figure> = Vec::new();
+    for (i, (loaded, values)) in rendering.experiments.iter().enumerate() {
+        let mut figure = figure(loaded, resources, values, reference);
+        let mut own = summary_rows(loaded, values, reference);
+        let id = &loaded.expanded.found.experiment.figure;
+        let of_figure = rendering.experiments.iter().filter(|(l, _)| l.expanded.found.experiment.figure == *id);
+        // A figure of several runs has a page for each, and its rows say which run they are of.
+        if of_figure.count() > 1
+            && let Some((nth, run)) = rendering.runs.iter().enumerate().find(|(_, run)| run.experiments.contains(&i))
+        {
+            figure.id = if nth == 0 { figure.id } else { format!("{}-run{}", figure.id, nth + 1) };
+            figure.title = format!("{} ({})", figure.title, run.name);
+            for row in &mut own {
+                row.at.insert("run".into(), run.name.clone().into());
+            }
+        }
+        quantities.extend(
+            own.iter()
+                .filter(|r| r.published.is_some() || r.status != RowStatus::Ok)
+                .map(|row| Quantity { figure: figure.id.clone(), ..quantity(row) }),
+        );
+        figures.push(figure);
+        rows.extend(own);
     }
     let mut site = site(rendering, resources, &rows, figures);
+    site.summary = quantities;
+    site.picture = picture(rendering.experiments, reference);
     site.pages = pages(rendering.experiments)?;
+    if rendering.runs.len() > 1 {
+        site.runs = runs::cards(&rendering.runs, rendering.experiments);
+        site.comparability = runs::comparability(&rendering.runs, rendering.experiments);
+        site.comparisons = runs::comparisons(&rendering.runs, rendering.experiments, resources)?;
+    }
+    add_parquet(&mut site)?;
     let rendered = skewbench_report::render(&site, rendering.templates, rendering.out).map_err(Failure::config)?;
     Ok((rows, rendered.index))
 }
@@ -57,7 +87,7 @@ pub fn render(
 /// Samples that cannot be read, templates that cannot be used, a folder that cannot be written.
 pub fn render_measured(samples: &Path, templates: Option<&Path>, out: &Path) -> Result<PathBuf, Failure> {
     let run = Published::parse(&Shipped::read(samples)?)?;
-    let site = Site {
+    let mut site = Site {
         title: "skewbench: attention of long-context training on cards".into(),
         subtitle: run.title.clone(),
         question: QUESTION.into(),
@@ -68,8 +98,10 @@ pub fn render_measured(samples: &Path, templates: Option<&Path>, out: &Path) -> 
         backend: "cuda: programs executed on cards, times by device events".into(),
         environment: run.card.facts(),
         pages: vec![measured_page(&[run])],
+        citation: citation(),
         ..Site::default()
     };
+    add_parquet(&mut site)?;
     Ok(skewbench_report::render(&site, templates, out).map_err(Failure::config)?.index)
 }
 
@@ -80,12 +112,7 @@ fn pages(experiments: &[(Loaded, Vec<Value>)]) -> Result<Vec<Page>, Failure> {
     Ok(vec![validation_page(&profiles, validation_of)?, measured_page(&published()?)])
 }
 
-fn site(
-    rendering: &Rendering<'_>,
-    resources: &Resources,
-    rows: &[SummaryRow],
-    figures: Vec<skewbench_report::Figure>,
-) -> Site {
+fn site(rendering: &Rendering<'_>, resources: &Resources, rows: &[SummaryRow], figures: Vec<Figure>) -> Site {
     let manifests = || rendering.experiments.iter().map(|(l, _)| &l.data.manifest);
     let mut series: Vec<String> = registry::systems().into_iter().map(|s| s.name).collect();
     series.extend(["random", "zigzag", "zigzag-swap", "zigzag-swap-all", "vrsp"].map(String::from));
@@ -108,15 +135,71 @@ fn site(
         seed: rendering.experiments.first().map(|(l, _)| l.expanded.seed.to_string()).unwrap_or_default(),
         created_from: manifests().map(|m| short_hash(&m.inputs_hash)).collect::<Vec<_>>().join(", "),
         series_order: series,
-        summary: rows.iter().filter(|r| r.published.is_some() || r.status != RowStatus::Ok).map(quantity).collect(),
         figures,
-        systems: systems(rendering.experiments),
+        systems: cards::systems(rendering.experiments),
+        workloads: cards::workloads(rendering.experiments),
         method: method(rendering, resources),
         environment: environment(rendering.experiments),
         failures: failures(rendering.experiments, rows),
-        downloads: Vec::new(),
-        pages: Vec::new(),
+        citation: citation(),
+        ..Site::default()
     }
+}
+
+/// What search engines and reference managers read: the words of CITATION.cff, which a test holds to them.
+fn citation() -> Citation {
+    let list = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect();
+    Citation {
+        description: "How evenly published systems spread the attention of long-context language model training over the ranks of a job, and what that costs in time; published values beside simulated, replayed and measured ones, each with its interval and source.".into(),
+        authors: list(&["The skewbench authors"]),
+        date: String::new(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        licence: "MIT OR Apache-2.0".into(),
+        keywords: list(&[
+            "long-context training",
+            "attention",
+            "context parallelism",
+            "load balancing",
+            "sequence packing",
+            "benchmark",
+        ]),
+    }
+}
+
+/// Gives every figure its table as Parquet: columns of numbers as such, all others as text.
+fn add_parquet(site: &mut Site) -> Result<(), Failure> {
+    let pages = site.pages.iter_mut().flat_map(|p| &mut p.figures);
+    let systems = site.systems.iter_mut().flat_map(|s| &mut s.figures);
+    let all = site.picture.iter_mut().chain(&mut site.figures).chain(systems).chain(pages).chain(&mut site.comparisons);
+    for figure in all {
+        figure.parquet = Some(parquet(&figure.table).map_err(Failure::internal)?);
+    }
+    Ok(())
+}
+
+fn parquet(table: &skewbench_report::Table) -> Result<Vec<u8>, StoreError> {
+    let mut out = Table::new();
+    for (i, column) in table.columns.iter().enumerate() {
+        let cells = || table.rows.iter().map(|row| row.get(i).unwrap_or(&Cell::Empty));
+        let values: Column = if cells().all(|cell| !matches!(cell, Cell::Text(_))) {
+            let number = |cell: &Cell| if let Cell::Number(value) = cell { *value } else { f64::NAN };
+            Column::F64(cells().map(number).collect())
+        } else {
+            let mut texts = StrColumn::new();
+            for cell in cells() {
+                match cell {
+                    Cell::Text(text) => texts.push(text),
+                    Cell::Number(value) => texts.push(&value.to_string()),
+                    Cell::Empty => texts.push(""),
+                }
+            }
+            Column::Str(texts)
+        };
+        out.add(if column.key.is_empty() { &column.title } else { &column.key }, values)?;
+    }
+    let mut bytes = Vec::new();
+    out.write_parquet(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn backend(experiments: &[(Loaded, Vec<Value>)]) -> String {
@@ -181,10 +264,7 @@ fn quantity(row: &SummaryRow) -> Quantity {
 
 /// Revision of the program that made the first run.
 fn revision(experiments: &[(Loaded, Vec<Value>)]) -> String {
-    let program = experiments.first().and_then(|(l, _)| l.data.manifest.inputs.get("program"));
-    let revision = program.and_then(|p| p.get("revision")).and_then(serde_json::Value::as_str).unwrap_or("unknown");
-    let dirty = program.and_then(|p| p.get("dirty")).and_then(serde_json::Value::as_bool) == Some(true);
-    format!("{revision}{}", if dirty { ", with changes that no commit holds" } else { "" })
+    experiments.first().map(|(l, _)| runs::revision(l)).unwrap_or_default()
 }
 
 /// Enough of a hash to tell runs apart.
@@ -198,86 +278,6 @@ fn status(status: RowStatus) -> Status {
         RowStatus::Failed => Status::Failed,
         RowStatus::Skipped => Status::Skipped,
     }
-}
-
-/// Sentences that quote values of the run.
-fn verdict(experiments: &[(Loaded, Vec<Value>)]) -> Vec<String> {
-    use crate::experiment::Metric;
-    let mut sentences = Vec::new();
-    for (loaded, values) in experiments {
-        for dataset in (0..loaded.expanded.own_workloads).map(|w| loaded.expanded.dataset(w)) {
-            let mut best: Vec<(&str, f64)> = values
-                .iter()
-                .filter(|v| v.metric == Metric::Speedup && v.dataset == dataset)
-                .filter_map(|v| Some((v.system.as_str(), v.estimated.as_ref().ok()?.value)))
-                .collect();
-            best.sort_by(|a, b| b.1.total_cmp(&a.1));
-            let Some((system, speedup)) = best.first() else { continue };
-            let others: Vec<String> = best[1..].iter().take(4).map(|(s, x)| format!("{s} {x:.2}x")).collect();
-            let worst = |name: &str| {
-                let mut found = values.iter().filter(|v| v.metric == Metric::SpeedupMax && v.dataset == dataset);
-                found.find(|v| v.system == name).and_then(|v| Some(v.estimated.as_ref().ok()?.value))
-            };
-            let mut slowest: Vec<(&str, f64)> = best.iter().filter_map(|(s, _)| Some((*s, worst(s)?))).collect();
-            slowest.sort_by(|a, b| b.1.total_cmp(&a.1));
-            let slowest: Vec<String> = slowest.iter().take(4).map(|(s, x)| format!("{s} {x:.2}x")).collect();
-            let baseline = &loaded.expanded.found.experiment.plot.baseline;
-            sentences.push(format!(
-                "On {}, {system} shortens the mean straggler latency of a wave most, {speedup:.2}x over {baseline} (simulated), before \
-                 {}. That is what counts without a pipeline. The slowest wave of a step, which sets the bubble of one, is \
-                 shortened most by {}.",
-                dataset,
-                others.join(", "),
-                slowest.join(", ")
-            ));
-        }
-        let means = values.iter().filter(|v| v.metric == Metric::RMinus1 && v.number("p") == Some(8.0));
-        if loaded.expanded.found.experiment.figure == "table1" {
-            let of = |grouping: &str| -> Vec<String> {
-                means
-                    .clone()
-                    .filter(|v| v.system == grouping)
-                    .filter_map(|v| Some(format!("{:.2}% on {}", v.estimated.as_ref().ok()?.value * 100.0, v.dataset)))
-                    .collect()
-            };
-            sentences.push(format!(
-                "Pools of eight drawn at random differ by R - 1 = {}; VRSP brings that to {} (computed).",
-                of("random").join(" and "),
-                of("vrsp").join(" and ")
-            ));
-        }
-    }
-    sentences
-}
-
-fn systems(experiments: &[(Loaded, Vec<Value>)]) -> Vec<SystemCard> {
-    let mut names: Vec<(&String, &Catalogue)> = Vec::new();
-    for (loaded, _) in experiments {
-        for name in &loaded.expanded.systems {
-            if !names.iter().any(|(known, _)| *known == name) {
-                names.push((name, &loaded.expanded.catalogue));
-            }
-        }
-    }
-    names
-        .into_iter()
-        .filter_map(|(name, catalogue)| catalogue.describe(name).ok())
-        .map(|d| SystemCard {
-            notes: experiments.iter().find_map(|(loaded, _)| loaded.accounting(&d.name)).into_iter().collect(),
-            name: d.name,
-            placement: d.placement,
-            planner: d.planner,
-            description: d.summary,
-            source: d.source,
-            options: d
-                .options
-                .iter()
-                .map(|o| {
-                    (o.name.to_owned(), format!("{} ({})", o.default.json().to_string().trim_matches('"'), o.summary))
-                })
-                .collect(),
-        })
-        .collect()
 }
 
 fn method(rendering: &Rendering<'_>, resources: &Resources) -> Vec<Section> {

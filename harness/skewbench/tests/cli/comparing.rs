@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::common::{Lab, MOVING};
+use crate::common::{Lab, MOVING, differing};
 
 #[test]
 fn the_same_run_is_the_same() {
@@ -42,6 +42,44 @@ fn a_slower_network_is_a_regression() {
     assert_eq!(message.code, Some(30), "{}", message.stderr);
     assert!(message.stderr.contains("libra") && message.stderr.contains("worse"), "{}", message.stderr);
     lab.run("compare fast slow --fail-on 100000").ok();
+}
+
+#[test]
+fn several_runs_have_a_page_that_says_what_can_be_compared() {
+    let lab = Lab::tiny();
+    lab.run(&format!("run tiny.toml --quick --out fast {MOVING}")).ok();
+    lab.run(&format!("run tiny.toml --quick --out slow {MOVING} --set machine.network_bandwidth='50Gb/s'")).ok();
+    lab.run(&format!("run tiny.toml --quick --out drawn --seed 9 {MOVING}")).ok();
+    let done = lab.run("compare fast slow --out both");
+    assert!(done.stderr.contains("runs.html"), "{}", done.stderr);
+    let page = |path: &str| std::fs::read_to_string(lab.path(path)).unwrap();
+    let both = page("both/runs.html");
+    assert!(both.contains("ran the same steps but are not comparable as systems: other profile"), "{both}");
+    assert!(both.contains("compare-1-2") && lab.exists("both/tiny-run2.html"));
+    assert!(page("both/tiny.html").contains("(fast)") && page("both/tiny-run2.html").contains("(slow)"));
+    // Rows of the two runs are told apart.
+    let rows = lab.summary("both");
+    assert_eq!(rows.iter().filter(|r| r["at"]["run"] == "slow").count() * 2, rows.len());
+    lab.run("report fast drawn --out other").ok();
+    let other = page("other/runs.html");
+    assert!(other.contains("cannot be compared: other seed (1 against 9)"), "{other}");
+    assert!(!other.contains("compare-1-2"));
+    // Rendering the same runs again gives the same bytes, and one run alone has no such page.
+    lab.run("report fast slow --out again").ok();
+    assert_eq!(differing(&lab.shared_bytes("both"), &lab.shared_bytes("again")), [""; 0]);
+    assert!(!lab.exists("fast/runs.html"));
+}
+
+#[test]
+fn a_wave_of_every_system_is_shown_over_time() {
+    let lab = Lab::tiny();
+    lab.run(&format!("run tiny.toml --quick --out study {MOVING} --set bandwidth_band=true")).ok();
+    assert!(lab.exists("study/run/tiny/timeline.parquet"));
+    for system in ["libra", "ulysses"] {
+        let page = std::fs::read_to_string(lab.path(&format!("study/system-{system}.html"))).unwrap();
+        assert!(page.contains("A wave over time") && page.contains("is the straggler"), "{system}");
+    }
+    lab.run("results check study").ok();
 }
 
 #[test]

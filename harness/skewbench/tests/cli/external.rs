@@ -59,7 +59,7 @@ fn a_program_runs_by_name_path_and_pair() {
         assert_eq!(mine.len(), rows(&summary, "ulysses").len(), "{system}");
         assert!(mine.iter().all(|r| r["status"] == "ok" && r["value"].as_f64().unwrap() > 0.0), "{system}");
     }
-    let page = std::fs::read_to_string(lab.path("study/index.html")).unwrap();
+    let page = std::fs::read_to_string(lab.path("study/system-whole.html")).unwrap();
     assert!(page.contains("external program whole 2.1, files ") && page.contains("all on one rank"));
     let manifest = std::fs::read_to_string(lab.path("study/run/tiny/manifest.json")).unwrap();
     let manifest: Value = serde_json::from_str(&manifest).unwrap();

@@ -29,7 +29,19 @@ fn every_system_on_every_window() {
         let (window, cp) = (format!("workload.0.window_tokens={window}"), format!("layout.cp={cp}"));
         let set = ["--set", &names, "--set", &window, "--set", &cp, "--set", "steps=2"];
         let table = lab.run_words(&[&["run", "tiny.toml", "--out", &out][..], &set].concat()).ok();
-        for file in ["index.html", "summary.json", "data/tiny.csv", "data/tiny.svg", "run/tiny/samples.parquet"] {
+        for file in [
+            "index.html",
+            "tiny.html",
+            "method.html",
+            "environment.html",
+            "summary.json",
+            "data/tiny.csv",
+            "data/tiny.parquet",
+            "data/tiny.pdf",
+            "data/tiny.svg",
+            "data/tiny.tex",
+            "run/tiny/samples.parquet",
+        ] {
             assert!(lab.path(&out).join(file).is_file(), "{out}: no {file}");
         }
         let rows = lab.summary(&out);
@@ -204,6 +216,8 @@ fn text_of_an_experiment_is_escaped() {
     let lab = Lab::new();
     lab.write("tiny.toml", TINY.replace("\"Tiny\"", "\"<script>alert(1)</script>\""));
     lab.run("run tiny.toml --quick --out study").ok();
-    let page = std::fs::read_to_string(lab.path("study/index.html")).unwrap();
-    assert!(!page.contains("<script>") && page.contains("&lt;script&gt;"));
+    for page in ["study/index.html", "study/tiny.html"] {
+        let page = std::fs::read_to_string(lab.path(page)).unwrap();
+        assert!(!page.contains("<script>") && page.contains("&lt;script&gt;"));
+    }
 }

@@ -34,7 +34,7 @@ fn every_system_gets_the_same_budget_and_is_compared_on_other_steps() {
     let libra = by_system(&rows, "libra");
     assert_eq!(libra["search"]["tried"], 9);
     // The run holds what was chosen, and shows it.
-    let page = std::fs::read_to_string(lab.path("study/index.html")).unwrap();
+    let page = std::fs::read_to_string(lab.path("study/tiny.html")).unwrap();
     assert!(page.contains("Tuned options of libra on paper-256k"), "no note in the report");
     let manifest = std::fs::read_to_string(lab.path("study/run/tiny/manifest.json")).unwrap();
     assert!(manifest.contains("[[tuned]]") && manifest.contains("[tuned.options]"));
@@ -79,7 +79,7 @@ fn experiments_ask_for_tuning() {
     let done = lab.run(&format!("run tuned.toml {MOVING} --out study"));
     assert!(done.stderr.contains("tuned libra on paper-256k: 5 configurations of at most 5"), "{}", done.stderr);
     done.ok();
-    let page = std::fs::read_to_string(lab.path("study/index.html")).unwrap();
+    let page = std::fs::read_to_string(lab.path("study/tiny.html")).unwrap();
     assert!(page.contains("objective max") && page.contains("5 of at most 5 configurations"));
     let manifest: Value =
         serde_json::from_str(&std::fs::read_to_string(lab.path("study/run/tuned/manifest.json")).unwrap()).unwrap();

@@ -1,0 +1,174 @@
+use skewbench_report::{Axis, Cell, Column, Figure, Kind, Mark, Named, Panel, Scale, Side, Table};
+use skewbench_store::Reference;
+
+use super::summary::published;
+use super::{Loaded, Value};
+use crate::experiment::Metric;
+
+/// Systems that the picture of the first page shows for each workload, beside those with a published value.
+const BEST: usize = 8;
+
+/// The answer in one picture: how much the best systems shorten waves, from the first experiment that compares systems.
+pub(super) fn picture(experiments: &[(Loaded, Vec<Value>)], reference: &Reference) -> Option<Figure> {
+    let speedup = |v: &&Value| v.metric == Metric::Speedup && v.estimated.is_ok();
+    let (loaded, values) = experiments.iter().find(|(_, values)| values.iter().any(|v| speedup(&v)))?;
+    let e = &loaded.expanded.found.experiment;
+    let datasets: Vec<String> = (0..loaded.expanded.own_workloads).map(|w| loaded.expanded.dataset(w)).collect();
+    let mut panels = Vec::new();
+    let mut rows = Vec::new();
+    let mut systems: Vec<String> = Vec::new();
+    for dataset in &datasets {
+        let here: Vec<&Value> = values.iter().filter(|v| v.dataset == *dataset).collect();
+        let mut best: Vec<&Value> = here.iter().copied().filter(|v| speedup(v)).collect();
+        let value = |v: &Value| v.estimated.as_ref().map_or(0.0, |e| e.value);
+        best.sort_by(|a, b| value(b).total_cmp(&value(a)));
+        let stated = |v: &Value| published(reference, &e.figure, v).and_then(|p| p.number());
+        let shown: Vec<&str> = best
+            .iter()
+            .enumerate()
+            .filter(|(i, v)| *i < BEST || stated(v).is_some())
+            .map(|(_, v)| v.system.as_str())
+            .collect();
+        if shown.is_empty() {
+            continue;
+        }
+        let mut marks =
+            vec![Mark::Reference { label: format!("as fast as {}", e.plot.baseline), side: Side::X, value: 1.0 }];
+        for (metric, words) in [(Metric::Speedup, "mean wave"), (Metric::SpeedupMax, "slowest wave of a step")] {
+            let of = here.iter().filter(|v| v.metric == metric && shown.contains(&v.system.as_str()));
+            let named: Vec<Named> = of.clone().filter_map(|v| named(v)).collect();
+            rows.extend(of.filter_map(|v| row(v, words, stated(v))));
+            marks.push(Mark::Dots { series: words.into(), values: named });
+            let quoted = here
+                .iter()
+                .filter(|v| v.metric == metric)
+                .filter_map(|v| Some(Named { category: v.system.clone(), value: stated(v)?, low: None, high: None }));
+            let quoted: Vec<Named> = quoted.collect();
+            if !quoted.is_empty() {
+                marks.push(Mark::PublishedNamed {
+                    series: Some(words.into()),
+                    label: "published".into(),
+                    values: quoted,
+                });
+            }
+        }
+        for system in &shown {
+            if !systems.iter().any(|known| known == system) {
+                systems.push((*system).to_owned());
+            }
+        }
+        panels.push(Panel {
+            title: dataset.clone(),
+            x: Axis { label: format!("speedup over {}", e.plot.baseline), unit: "x".into(), ..Axis::default() },
+            y: Axis {
+                scale: Scale::Category,
+                categories: shown.iter().map(|s| (*s).to_owned()).collect(),
+                ..Axis::default()
+            },
+            marks,
+        });
+    }
+    let kind = if loaded.expanded.replay().is_some() { Kind::Replayed } else { Kind::Simulated };
+    (!panels.is_empty()).then(|| Figure {
+        id: "answer".into(),
+        title: format!("How much the straggler latency of waves shrinks against {}", e.plot.baseline),
+        description: format!(
+            "Two dots for each of the best systems: how many times shorter the mean wave and the slowest wave of a step are than with {}. Right of the line is better.",
+            e.plot.baseline
+        ),
+        kind,
+        panels,
+        caption: format!(
+            "From {}, {}: attention of one layer, forward and backward, transfers included. The {BEST} best systems of each workload; all are in the figure. Error bars: 95% bootstrap interval over steps, drawn in pairs.",
+            e.figure,
+            kind.word()
+        ),
+        systems,
+        workloads: datasets,
+        table: Table {
+            columns: vec![
+                Column::new("workload", "dataset", ""),
+                Column::new("system", "system", ""),
+                Column::new("wave", "wave", ""),
+                Column::new("speedup", "speedup", "x"),
+                Column::new("95% low", "ci_low", "x"),
+                Column::new("95% high", "ci_high", "x"),
+                Column::new("published", "published", "x"),
+            ],
+            rows,
+        },
+        ..Figure::default()
+    })
+}
+
+fn named(value: &Value) -> Option<Named> {
+    let e = value.estimated.as_ref().ok()?;
+    Some(Named {
+        category: value.system.clone(),
+        value: e.value,
+        low: e.interval.map(|i| i.0),
+        high: e.interval.map(|i| i.1),
+    })
+}
+
+fn row(value: &Value, wave: &str, published: Option<f64>) -> Option<Vec<Cell>> {
+    let e = value.estimated.as_ref().ok()?;
+    Some(vec![
+        value.dataset.clone().into(),
+        value.system.clone().into(),
+        wave.into(),
+        e.value.into(),
+        e.interval.map(|i| i.0).into(),
+        e.interval.map(|i| i.1).into(),
+        published.into(),
+    ])
+}
+
+/// Sentences that quote values of the run.
+pub(super) fn verdict(experiments: &[(Loaded, Vec<Value>)]) -> Vec<String> {
+    let mut sentences = Vec::new();
+    for (loaded, values) in experiments {
+        for dataset in (0..loaded.expanded.own_workloads).map(|w| loaded.expanded.dataset(w)) {
+            let mut best: Vec<(&str, f64)> = values
+                .iter()
+                .filter(|v| v.metric == Metric::Speedup && v.dataset == dataset)
+                .filter_map(|v| Some((v.system.as_str(), v.estimated.as_ref().ok()?.value)))
+                .collect();
+            best.sort_by(|a, b| b.1.total_cmp(&a.1));
+            let Some((system, speedup)) = best.first() else { continue };
+            let others: Vec<String> = best[1..].iter().take(4).map(|(s, x)| format!("{s} {x:.2}x")).collect();
+            let worst = |name: &str| {
+                let mut found = values.iter().filter(|v| v.metric == Metric::SpeedupMax && v.dataset == dataset);
+                found.find(|v| v.system == name).and_then(|v| Some(v.estimated.as_ref().ok()?.value))
+            };
+            let mut slowest: Vec<(&str, f64)> = best.iter().filter_map(|(s, _)| Some((*s, worst(s)?))).collect();
+            slowest.sort_by(|a, b| b.1.total_cmp(&a.1));
+            let slowest: Vec<String> = slowest.iter().take(4).map(|(s, x)| format!("{s} {x:.2}x")).collect();
+            let baseline = &loaded.expanded.found.experiment.plot.baseline;
+            sentences.push(format!(
+                "On {}, {system} shortens the mean straggler latency of a wave most, {speedup:.2}x over {baseline} (simulated), before \
+                 {}. That is what counts without a pipeline. The slowest wave of a step, which sets the bubble of one, is \
+                 shortened most by {}.",
+                dataset,
+                others.join(", "),
+                slowest.join(", ")
+            ));
+        }
+        let means = values.iter().filter(|v| v.metric == Metric::RMinus1 && v.number("p") == Some(8.0));
+        if loaded.expanded.found.experiment.figure == "table1" {
+            let of = |grouping: &str| -> Vec<String> {
+                means
+                    .clone()
+                    .filter(|v| v.system == grouping)
+                    .filter_map(|v| Some(format!("{:.2}% on {}", v.estimated.as_ref().ok()?.value * 100.0, v.dataset)))
+                    .collect()
+            };
+            sentences.push(format!(
+                "Pools of eight drawn at random differ by R - 1 = {}; VRSP brings that to {} (computed).",
+                of("random").join(" and "),
+                of("vrsp").join(" and ")
+            ));
+        }
+    }
+    sentences
+}
