@@ -121,7 +121,7 @@ start.focus();
 const box = start.getBoundingClientRect();
 const seen = box.left >= 0 && box.width > 0;
 const bare = [...document.querySelectorAll('a[href],summary,section.scroll')].filter(e => {
-  if (!e.getClientRects().length) return false;
+  if (!e.getClientRects().length || e.matches('details:not([open]) :not(summary)')) return false;
   e.focus({focusVisible: true, preventScroll: true});
   return document.activeElement !== e || getComputedStyle(e).outlineStyle === 'none';
 }).map(e => e.textContent.trim().slice(0, 40));

@@ -13,6 +13,8 @@ const HEIGHT: f64 = 330.0;
 const LANE: (f64, f64) = (1.6, 18.0);
 /// Width that is looked at as one: what a rank does most of that time is drawn.
 const SAMPLE: f64 = 2.8;
+/// Width of bold letters over that of others.
+const BOLD: f64 = 1.12;
 /// Strokes of a picture at most, up to which samples get wider.
 const STROKES: f64 = 30_000.0;
 
@@ -41,8 +43,8 @@ pub(crate) fn draw(canvas: &mut Canvas, panel: &Panel, width: f64, top: f64) -> 
     let last = ends.filter(|end| end.is_finite()).fold(0.0, f64::max);
     let axis = Axis { min: panel.x.min.or(Some(0.0)), max: panel.x.max.or(Some(last)), ..panel.x.clone() };
     let scale = Numeric::new(&axis, [0.0, last].into_iter(), Fit::Tight);
-    let named = |lane: &&&Lane| !lane.label.is_empty();
-    let widest = lanes.iter().filter(named).map(|l| text::width(&l.label, FONT)).fold(0.0, f64::max);
+    let widest =
+        lanes.iter().map(|l| text::width(&l.label, if l.straggler { BOLD * FONT } else { FONT })).fold(0.0, f64::max);
     let (left, right) = (widest.min(width * 0.34) + 18.0, width - 10.0);
     if lanes.is_empty() {
         no_data(canvas, (left, right), (top, top + 60.0));
@@ -54,7 +56,7 @@ pub(crate) fn draw(canvas: &mut Canvas, panel: &Panel, width: f64, top: f64) -> 
     ticks_below(canvas, &scale, (left, right), (top, bottom), width);
     let sample = SAMPLE.max((right - left) * lanes.len() as f64 / STROKES);
     let samples = ((right - left) / sample).ceil() as usize;
-    let mut strokes: Vec<(Activity, Vec<(f64, f64, f64)>)> = Activity::ALL.map(|a| (a, Vec::new())).into();
+    let mut strokes = Activity::ALL.map(|activity| (activity, Vec::new()));
     for (i, lane) in lanes.iter().enumerate() {
         let middle = top + each * (i as f64 + 0.5);
         let seen = sampled(lane, &scale, samples);
@@ -123,7 +125,7 @@ fn labels(canvas: &mut Canvas, lanes: &[&Lane], (left, top): (f64, f64), each: f
             continue;
         }
         taken.push(y);
-        let label = text::fit(&lane.label, FONT, left - 18.0);
+        let label = text::fit(&lane.label, if lane.straggler { BOLD * FONT } else { FONT }, left - 17.0);
         let paint = if lane.straggler { Paint::Ink } else { Paint::Muted };
         canvas.text((left - 12.0, y), &label, FONT, paint, Align::Right, lane.straggler);
     }

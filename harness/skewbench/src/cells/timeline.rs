@@ -65,7 +65,7 @@ impl Bench<'_> {
         let straggler = (0..ranks).rev().max_by_key(|rank| end(*rank)).unwrap_or(0);
         let group = straggler / self.cell.layout.cp;
         let every = (ranks as usize).div_ceil(RANKS) as u32;
-        let kept = |rank: u32| rank % every == 0 || rank / self.cell.layout.cp == group;
+        let kept = |rank: u32| rank.is_multiple_of(every) || rank / self.cell.layout.cp == group;
         let rows = all.iter().filter(|((rank, _), _)| kept(*rank)).flat_map(|((rank, activity), s)| {
             joined(s, wave_ps / RESOLUTION).into_iter().map(|s| (*rank, *activity, s))
         });

@@ -99,6 +99,9 @@ fn compares_systems(loaded: &Loaded) -> bool {
 }
 
 fn sentence(dataset: &str, pairs: &[Pair]) -> String {
+    if pairs.iter().all(|p| p.ratio.interval.is_none()) {
+        return format!("On {dataset} one step was run, which tells no system from another.");
+    }
     let of = |verdict: &str| {
         let mut chosen: Vec<&Pair> = pairs.iter().filter(|p| p.verdict() == verdict).collect();
         chosen.sort_by(|a, b| a.ratio.value.total_cmp(&b.ratio.value));
@@ -175,6 +178,7 @@ mod tests {
         assert_eq!(pair(1.2, Some((0.9, 1.3))).verdict(), "unclear");
         assert_eq!(pair(1.001, Some((1.0005, 1.0015))).verdict(), "same");
         assert_eq!(pair(0.5, None).verdict(), "unclear");
+        assert!(sentence("w", &[pair(0.5, None)]).contains("one step"));
         let text = sentence("w", &[pair(0.8, Some((0.7, 0.9))), pair(1.2, Some((0.9, 1.3)))]);
         assert_eq!(
             text,
