@@ -61,7 +61,7 @@ mod tests {
             };
             prices.add(Shape::new(&launch).expect("a launch"), &pricing)
         };
-        let (small, middle, large) = (add(1024), add(2048), add(65536));
+        let (small, middle, large) = (add(1024), add(2048), add(131_072));
         let wanted = |group: usize, launches: &[usize]| Wanted { group, launches: launches.to_vec() };
         let all = [
             wanted(0, &[large]),

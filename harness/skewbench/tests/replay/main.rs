@@ -250,19 +250,26 @@ fn launches_that_the_card_refuses_fail_their_cells_only() {
 fn kernel_rates_are_those_of_the_card() {
     let text = "title = \"Rates\"\nfigure = \"rates\"\nkind = \"kernels\"\ndescription = \"Rates.\"\nsteps = 1\nquick_steps = 1\n\
                 [plot]\nmetrics = [\"kernel_rate\"]\nx = \"block\"\n";
-    let slow = Bench::new(text, &scale(1000, true));
-    slow.run(&mut FakeCard::new(Law::Factor(2.0))).expect("runs");
+    let replayed = |law: Law| {
+        let bench = Bench::new(text, &scale(1000, true));
+        bench.run(&mut FakeCard::new(law)).expect("runs");
+        bench.rows()
+    };
     let table = Bench::new(text, &scale(0, false));
     table.run(&mut FakeCard::new(Law::Exact)).expect("runs");
-    let (slow, table) = (slow.rows(), table.rows());
-    assert_eq!(slow.len(), table.len());
-    for (slow, table) in slow.iter().zip(&table) {
-        let ratio = table.value.expect("a rate") / slow.value.expect("a rate");
-        // The price of a shape is not its row where rows contradict each other.
-        assert!((ratio - 2.0).abs() < 0.2, "{:?}: {ratio}", slow.at);
+    let (slow, exact, table) = (replayed(Law::Factor(2.0)), replayed(Law::Exact), table.rows());
+    assert_eq!((slow.len(), exact.len()), (table.len(), table.len()));
+    let mut off = Vec::new();
+    for ((slow, exact), table) in slow.iter().zip(&exact).zip(&table) {
+        let [slow_rate, rate, row] = [slow, exact, table].map(|row| row.value.expect("a rate"));
+        assert!((rate / slow_rate - 2.0).abs() < 1e-6, "{:?}: {rate} against {slow_rate}", slow.at);
+        off.push((row / rate - 1.0).abs());
         assert_eq!((slow.kind, slow.backend.as_str(), table.backend.as_str()), (Kind::Measured, "replay", "none"));
         assert!(slow.n >= 1);
     }
+    // The price of a shape is that of the law, its row what was measured.
+    off.sort_by(f64::total_cmp);
+    assert!(off[off.len() / 2] < 0.04, "{}", off[off.len() / 2]);
 }
 
 #[test]
