@@ -107,22 +107,30 @@ struct Pricer<'a> {
     pass: Pass,
     machine: &'a Machine,
     /// The launch before, with its price: head pieces, and ranks that share a group's rows, run the same shapes in turn.
-    last: Option<(&'a [TileView], Mask, (u32, u32), u64)>,
+    last: Option<PricedLaunch<'a>>,
+}
+
+/// A launch with its price; `heads` are query and KV heads.
+struct PricedLaunch<'a> {
+    views: &'a [TileView],
+    mask: Mask,
+    heads: (u32, u32),
+    ps: u64,
 }
 
 impl Pricer<'_> {
     fn launch_ps(&mut self, tiles: Span, mask: Mask, heads: (u32, u32)) -> Result<u64, &'static str> {
         let views = self.table.tiles.get(tiles.range()).ok_or("its list of tiles")?;
         let shape = |view: &TileView| (view.q_rows, view.k_rows);
-        if let Some((earlier, .., ps)) = self.last.filter(|last| (last.1, last.2) == (mask, heads))
-            && earlier.len() == views.len()
-            && earlier.iter().map(shape).eq(views.iter().map(shape))
+        if let Some(last) = self.last.as_ref().filter(|last| (last.mask, last.heads) == (mask, heads))
+            && last.views.len() == views.len()
+            && last.views.iter().map(shape).eq(views.iter().map(shape))
         {
-            return Ok(ps);
+            return Ok(last.ps);
         }
         let head_dim = self.program.shape.head_dim;
         let ps = self.machine.pricing.call_ps(self.pass, mask, heads, head_dim, views.iter().map(shape));
-        self.last = Some((views, mask, heads, ps));
+        self.last = Some(PricedLaunch { views, mask, heads, ps });
         Ok(ps)
     }
 
