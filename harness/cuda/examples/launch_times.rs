@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     let mut out = std::io::stdout().lock();
     for line in std::io::stdin().lock().lines().map_while(Result::ok).filter(|line| !line.trim().is_empty()) {
         let outcome = match parse(&line) {
-            Some((pass, mask, heads, tiles)) => {
+            Some(Named { pass, mask, heads, tiles }) => {
                 let (q_heads, kv_heads) = heads;
                 let launch = LaunchShape { pass, mask, q_heads, kv_heads, head_dim: HEAD_DIM, tiles: &tiles };
                 timer.time(&launch, WARM_UP, repeats).map_err(|e| e.to_string())
@@ -49,7 +49,15 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn parse(line: &str) -> Option<(Pass, Mask, (u32, u32), Vec<TileShape>)> {
+/// What a line names; `heads` are query and KV heads.
+struct Named {
+    pass: Pass,
+    mask: Mask,
+    heads: (u32, u32),
+    tiles: Vec<TileShape>,
+}
+
+fn parse(line: &str) -> Option<Named> {
     let mut words = line.split_whitespace();
     let mask = match words.next()? {
         "causal" => Mask::Causal,
@@ -69,5 +77,5 @@ fn parse(line: &str) -> Option<(Pass, Mask, (u32, u32), Vec<TileShape>)> {
     let tiles: Option<Vec<TileShape>> =
         words.next()?.split(',').map(|word| pair(word, 'x').map(|(q, k)| TileShape { q, k })).collect();
     let whole = words.next().is_none() && heads.1 > 0 && heads.0.is_multiple_of(heads.1);
-    if whole { Some((pass, mask, heads, tiles?)) } else { None }
+    if whole { Some(Named { pass, mask, heads, tiles: tiles? }) } else { None }
 }
