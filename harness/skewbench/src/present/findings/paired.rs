@@ -36,7 +36,7 @@ pub(super) fn entries(loaded: &Loaded) -> Vec<Entry<'_>> {
             all.remove("name");
             if all.contains_key("variant") {
                 let of_variants = experiment.variants.iter().flat_map(|v| v.set.keys());
-                of_variants.for_each(|key| drop(all.remove(short_name(key))));
+                of_variants.for_each(|key| drop(all.remove(&short_name(key))));
             }
             entries.push(Entry {
                 system: &at.system,
