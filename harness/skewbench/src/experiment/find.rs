@@ -102,10 +102,10 @@ pub(super) fn set(table: &mut toml::Table, keys: &[&str], value: toml::Value) ->
                 toml::Value::Table(inner) => set(inner, rest, value),
                 toml::Value::Array(list) => {
                     let Ok(index) = rest[0].parse::<usize>() else {
-                        let tables = list.iter_mut().map(|entry| {
+                        let mut tables = list.iter_mut().map(|entry| {
                             entry.as_table_mut().ok_or_else(|| format!("{first} is a list of values; give a position"))
                         });
-                        return tables.map(|entry| set(entry?, rest, value.clone())).collect();
+                        return tables.try_for_each(|entry| set(entry?, rest, value.clone()));
                     };
                     let slot = list.get_mut(index).ok_or_else(|| format!("{first} has no entry {index}"))?;
                     match (&rest[1..], slot) {

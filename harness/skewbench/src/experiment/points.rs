@@ -90,7 +90,7 @@ pub fn points(found: &Found, quick: bool, systems: &[String], catalogue: &Catalo
         }
         for (key, value) in &settings {
             if let Some(value) = coordinate(value) {
-                coordinates.insert(short_name(key).to_owned(), value);
+                coordinates.insert(short_name(key), value);
             }
         }
         if !seen.insert(Value::Object(coordinates.clone()).to_string()) {
@@ -126,9 +126,9 @@ pub fn points(found: &Found, quick: bool, systems: &[String], catalogue: &Catalo
     Ok(points)
 }
 
-/// Name of a key among coordinates: its last part.
-pub fn short_name(key: &str) -> &str {
-    key.rsplit('.').next().unwrap_or(key)
+/// Name of a key among coordinates: its last part, as columns of tables are called.
+pub fn short_name(key: &str) -> String {
+    key.rsplit('.').next().unwrap_or(key).replace(|c: char| !c.is_ascii_alphanumeric(), "_")
 }
 
 fn option_of_all(key: &str) -> Option<&str> {

@@ -26,8 +26,8 @@ pub(super) fn scale(positions: impl Iterator<Item = f64>) -> Scale {
 }
 
 /// Keys that variants set together, by short name.
-fn linked(e: &Experiment) -> BTreeSet<&str> {
-    e.variants.iter().flat_map(|v| v.set.keys().map(|key| short_name(key))).chain(["variant"]).collect()
+fn linked(e: &Experiment) -> BTreeSet<String> {
+    e.variants.iter().flat_map(|v| v.set.keys().map(|key| short_name(key))).chain(["variant".to_owned()]).collect()
 }
 
 /// True when a coordinate lies on an axis, itself or with another key of the same variants.

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use skewbench_store::stats::{Bootstrap, CompareOptions, Comparison, Verdict, compare};
 
 use super::super::Loaded;
-use crate::experiment::{At, describe};
+use crate::experiment::{At, describe, short_name};
 use crate::metrics::{StepView, WavesView};
 
 /// One cell of an experiment with what tells it from others.
@@ -19,7 +19,8 @@ pub(super) struct Entry<'a> {
 
 /// All cells of waves that finished.
 pub(super) fn entries(loaded: &Loaded) -> Vec<Entry<'_>> {
-    let sweep = &loaded.expanded.found.experiment.sweep;
+    let experiment = &loaded.expanded.found.experiment;
+    let sweep = &experiment.sweep;
     let degrees = |at: &At| {
         let all = [("dp", at.dp, &sweep.dp), ("cp", at.cp, &sweep.cp), ("p", at.pool.min(at.dp), &sweep.pool)];
         all.into_iter().filter(|(_, _, list)| !list.is_empty()).map(|(key, value, _)| (key.to_owned(), value.into()))
@@ -31,7 +32,12 @@ pub(super) fn entries(loaded: &Loaded) -> Vec<Entry<'_>> {
             let Ok(view) = part.view(at) else { continue };
             let mut all: Map<String, Value> = degrees(at).collect();
             all.extend(coordinates.into_iter().flatten().map(|(k, v)| (k.clone(), v.clone())));
+            // The dataset and a variant's name say as much.
             all.remove("name");
+            if all.contains_key("variant") {
+                let of_variants = experiment.variants.iter().flat_map(|v| v.set.keys());
+                of_variants.for_each(|key| drop(all.remove(&short_name(key))));
+            }
             entries.push(Entry {
                 system: &at.system,
                 dataset: part.expanded.dataset(at.workload),
