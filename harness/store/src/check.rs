@@ -5,8 +5,8 @@ use serde::Serialize;
 
 use crate::durable::{self, TEMP_PREFIX};
 use crate::run::{
-    CELL_FOLDER, CHECKSUMS, Checksums, EVENTS, FAILURES, LOCK, MANIFEST, Manifest, PLANNED_CELLS, TIMINGS, file_sum,
-    kind_of,
+    CELL_FOLDER, CHECKSUMS, Checksums, EVENTS, FAILURES, LOCK, MANIFEST, Manifest, PLANNED_CELLS, TIMINGS,
+    WORKER_FOLDER, damaged_cells, file_sum, kind_of,
 };
 use crate::{CellStatus, Run, RunStatus, StoreError, units};
 
@@ -60,7 +60,7 @@ pub fn check(dir: &Path) -> Result<CheckReport, StoreError> {
             Err(e) => report.problems.push(e.to_string()),
         }
     } else {
-        known.insert(CELL_FOLDER.to_owned());
+        known.extend([CELL_FOLDER, WORKER_FOLDER].map(str::to_owned));
         // Sealing may have been interrupted.
         known.extend(durable::list(dir)?.into_iter().filter(|name| kind_of(name).is_some()));
         report.problems.push("the run is not finished; run the same command again to resume it".to_owned());
@@ -109,6 +109,9 @@ fn check_content(dir: &Path, manifest: &Manifest, report: &mut CheckReport) -> R
             report.finished,
             report.failed
         ));
+    }
+    if !sealed {
+        report.problems.extend(damaged_cells(dir, &run.cells)?);
     }
     if missing > 0 {
         report.problems.push(format!("{missing} of {} planned cells have no whole result", run.cells.len()));

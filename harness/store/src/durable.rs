@@ -57,12 +57,29 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     write_with(path, |w| w.write_all(bytes).map_err(StoreError::io("write", path)))
 }
 
-/// Creates `path` with a value as indented JSON and a final newline.
-pub(crate) fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), StoreError> {
+/// Creates `path` with the given bytes, atomically and durably, unless it exists already, whoever made it.
+pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    let mut file = Pending::create(path)?;
+    file.writer().write_all(bytes).map_err(StoreError::io("write", path))?;
+    let temp = file.writer.into_inner().map_err(|e| StoreError::io("write", path)(e.into_error()))?;
+    temp.as_file().sync_all().map_err(StoreError::io("write", path))?;
+    match temp.persist_noclobber(path) {
+        Err(e) if e.error.kind() != std::io::ErrorKind::AlreadyExists => Err(StoreError::io("write", path)(e.error)),
+        _ => sync_folder(parent(path)),
+    }
+}
+
+/// A value as indented JSON with a final newline; `path` is for messages.
+pub(crate) fn json(path: &Path, value: &impl serde::Serialize) -> Result<Vec<u8>, StoreError> {
     let mut bytes =
         serde_json::to_vec_pretty(value).map_err(|e| StoreError::damaged(path, format!("cannot be encoded: {e}")))?;
     bytes.push(b'\n');
-    write(path, &bytes)
+    Ok(bytes)
+}
+
+/// Creates `path` with a value as indented JSON and a final newline.
+pub(crate) fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), StoreError> {
+    write(path, &json(path, value)?)
 }
 
 /// Reads a whole file of at most `limit` bytes.
@@ -87,19 +104,14 @@ pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T
         .map_err(|e| StoreError::damaged(path, format!("is not what was written: {e}")))
 }
 
-/// Creates a folder and its missing parents; the folder itself is its owner's only.
+/// Creates a folder and its missing parents, for their owner only.
 pub(crate) fn create_folder(path: &Path) -> Result<(), StoreError> {
-    if let Some(above) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-        fs::create_dir_all(above).map_err(StoreError::io("create", above))?;
-    }
     let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    match builder.create(path) {
-        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
-        Err(e) => Err(StoreError::io("create", path)(e)),
-        Ok(()) => sync_folder(parent(path)),
-    }
+    builder.create(path).map_err(StoreError::io("create", path))?;
+    sync_folder(parent(path))
 }
 
 /// Makes renames and removals in a folder durable.

@@ -6,9 +6,11 @@ use serde_json::{Map, Value};
 
 use super::cell_file::{self, Outcome};
 use super::{
-    CHECKSUMS, Cell, CellId, Checksums, FAILURES, Manifest, PLANNED_CELLS, RunStatus, TIMINGS, Timings, cell_path,
+    CELL_FOLDER, CHECKSUMS, Cell, CellId, Checksums, FAILURES, Manifest, PLANNED_CELLS, RunStatus, TIMINGS, Timings,
+    cell_path,
 };
 use super::{kind_of, table_path};
+use crate::durable::TEMP_PREFIX;
 use crate::table::read_parquet_columns;
 use crate::{StoreError, Table, durable};
 
@@ -223,4 +225,26 @@ fn unsealed(dir: &Path, id: &CellId) -> Result<Option<Outcome>, StoreError> {
         Err(e @ StoreError::Io { .. }) => Err(e),
         Err(_) => Ok(None),
     }
+}
+
+/// What is wrong with the files of an unfinished run's cells: torn ones, copies of another cell's, and those of no planned cell.
+pub(crate) fn damaged_cells(dir: &Path, cells: &[CellRecord]) -> Result<Vec<String>, StoreError> {
+    let folder = dir.join(CELL_FOLDER);
+    if !folder.exists() {
+        return Ok(Vec::new());
+    }
+    let planned: BTreeMap<PathBuf, &CellId> = cells.iter().map(|cell| (cell_path(dir, &cell.id), &cell.id)).collect();
+    let mut problems = Vec::new();
+    for name in durable::list(&folder)?.iter().filter(|name| !name.starts_with(TEMP_PREFIX)) {
+        let path = folder.join(name);
+        match planned.get(&path) {
+            None => problems.push(format!("{CELL_FOLDER}/{name} is the file of no planned cell")),
+            Some(id) => match cell_file::read(&path, id) {
+                Err(StoreError::Damaged { what, .. }) => problems.push(format!("{CELL_FOLDER}/{name} {what}")),
+                Err(e) => return Err(e),
+                Ok(_) => {}
+            },
+        }
+    }
+    Ok(problems)
 }

@@ -81,6 +81,27 @@ pub struct Invocation {
     pub devices: Value,
     /// Allow-listed environment variables.
     pub environment: BTreeMap<String, String>,
+    /// Where the process ran and what started it, if it was one of several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launch: Option<Value>,
+}
+
+impl Invocation {
+    /// This process.
+    pub(super) fn of(inputs: &RunInputs, launch: Option<Value>) -> Self {
+        Self {
+            command: inputs.command.clone(),
+            git: inputs.git.clone(),
+            libraries: inputs.libraries.clone(),
+            host: Host::current(),
+            devices: inputs.devices.clone(),
+            environment: collect_environment(
+                std::env::vars_os()
+                    .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))),
+            ),
+            launch,
+        }
+    }
 }
 
 /// `manifest.json`: what was run, by what, on what.
@@ -128,17 +149,7 @@ impl Manifest {
     }
 
     pub(super) fn add_invocation(&mut self, inputs: &RunInputs) {
-        let invocation = Invocation {
-            command: inputs.command.clone(),
-            git: inputs.git.clone(),
-            libraries: inputs.libraries.clone(),
-            host: Host::current(),
-            devices: inputs.devices.clone(),
-            environment: collect_environment(
-                std::env::vars_os()
-                    .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))),
-            ),
-        };
+        let invocation = Invocation::of(inputs, None);
         if self.invocations.last() != Some(&invocation) {
             self.invocations.push(invocation);
         }

@@ -43,6 +43,13 @@ impl State {
         self.done.insert(id.clone(), to);
     }
 
+    /// Makes a cell that failed count as missing.
+    pub(super) fn forget_failure(&mut self, id: &CellId) {
+        if self.done.get(id) == Some(&CellState::Failed) {
+            self.done.remove(id);
+        }
+    }
+
     fn count(&self, of: CellState) -> usize {
         self.done.values().filter(|s| **s == of).count()
     }
