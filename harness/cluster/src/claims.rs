@@ -16,6 +16,8 @@ const OWNERS: &str = "owners";
 const CLAIMED: &str = "claimed";
 /// What stands in a claim that its owner gave back.
 const RELEASED: &str = "released";
+/// What stands in a claim whose work is over.
+const DONE: &str = "done";
 /// Heartbeats in the time after which a silent process counts as lost.
 const BEATS: u32 = 8;
 /// Most claims that one name can have had.
@@ -81,6 +83,8 @@ pub enum Attempt {
     Ours(Claim, Option<(Owner, Loss)>),
     /// A process that lives has it.
     Theirs(Owner),
+    /// Its work is over, as [`Claims::done`] said.
+    Done(Owner),
 }
 
 /// A name that this process has.
@@ -147,12 +151,12 @@ impl Claims {
         Ok(names)
     }
 
-    /// Claims a name of letters, digits and dashes that no living process has. `mine` judges a claim of an owner that neither
-    /// is lost nor this process: true takes it over all the same, for work that its owner ended.
+    /// Claims a name of letters, digits and dashes that no living process has. Work that is over stays so, unless `again` says
+    /// of who did it that it is to be done again.
     ///
     /// # Errors
     /// [`ClusterError::Silent`], [`ClusterError::Folder`] for another name or a damaged file, or what the system reports.
-    pub fn claim(&self, name: &str, over: impl Fn(&Owner) -> bool) -> Result<Attempt, ClusterError> {
+    pub fn claim(&self, name: &str, again: impl Fn(&Owner) -> bool) -> Result<Attempt, ClusterError> {
         if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
             return Err(ClusterError::folder(
                 &self.folder,
@@ -173,38 +177,27 @@ impl Claims {
                 None => files::read(&path)?.unwrap_or_default(),
             };
             let text = String::from_utf8_lossy(&held).into_owned();
-            let (id, released) = match text.split_once(' ') {
-                Some((id, RELEASED)) => (id, true),
-                _ => (text.as_str(), false),
-            };
+            let (id, state) = text.split_once(' ').unwrap_or((&text, ""));
             if self.path(name, number + 1).exists() {
                 // Somebody has judged this one already.
                 continue;
             }
             let owner = self.who(id, &path)?;
-            match if released { Some(Loss::Released) } else { self.loss(&owner)? } {
+            let loss = match state {
+                DONE if again(&owner) => {
+                    before = None;
+                    continue;
+                }
+                DONE => return Ok(Attempt::Done(owner)),
+                RELEASED => Some(Loss::Released),
+                _ => self.loss(&owner)?,
+            };
+            match loss {
                 Some(loss) => before = Some((owner, loss)),
-                None if over(&owner) => before = None,
                 None => return Ok(Attempt::Theirs(owner)),
             }
         }
         Err(ClusterError::folder(&self.folder, format!("{name} has been claimed {MOST} times")))
-    }
-
-    /// Who has a name now, living or not; none for a name that nobody has claimed.
-    ///
-    /// # Errors
-    /// As [`claim`](Self::claim).
-    pub fn holder(&self, name: &str) -> Result<Option<Owner>, ClusterError> {
-        let mut last = None;
-        for number in 1..=MOST {
-            let path = self.path(name, number);
-            let Some(held) = files::read(&path)? else { break };
-            last = Some((held, path));
-        }
-        let Some((held, path)) = last else { return Ok(None) };
-        let text = String::from_utf8_lossy(&held);
-        self.who(text.split(' ').next().unwrap_or_default(), &path).map(Some)
     }
 
     /// True as long as no other process has judged this one lost and taken the claim over.
@@ -224,16 +217,27 @@ impl Claims {
     /// # Errors
     /// What the system reports.
     pub fn release(&self, claim: &Claim) -> Result<(), ClusterError> {
+        self.mark(claim, RELEASED)
+    }
+
+    /// Notes that the work of a claim is over, for all who do not see that from its result.
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub fn done(&self, claim: &Claim) -> Result<(), ClusterError> {
+        self.mark(claim, DONE)
+    }
+
+    fn mark(&self, claim: &Claim, state: &str) -> Result<(), ClusterError> {
         let path = self.path(&claim.name, claim.number);
-        files::replace(&path, format!("{} {RELEASED}", self.owner.id).as_bytes())
+        files::replace(&path, format!("{} {state}", self.owner.id).as_bytes())
     }
 
     /// Removes the folder once nothing is left to claim.
     ///
     /// # Errors
     /// What the system reports.
-    pub fn remove(mut self) -> Result<(), ClusterError> {
-        self.end();
+    pub fn remove(&self) -> Result<(), ClusterError> {
         match fs::remove_dir_all(&self.folder) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(ClusterError::io("remove", &self.folder)(e)),
             _ => Ok(()),
@@ -370,7 +374,7 @@ mod tests {
     fn ours(claims: &Claims, name: &str) -> Option<(Claim, Option<Loss>)> {
         match claims.claim(name, |_| false).expect("an attempt") {
             Attempt::Ours(claim, before) => Some((claim, before.map(|(_, loss)| loss))),
-            Attempt::Theirs(_) => None,
+            Attempt::Theirs(_) | Attempt::Done(_) => None,
         }
     }
 
@@ -382,13 +386,14 @@ mod tests {
         assert_eq!(before, None);
         assert!(ours(&b, "x-1").is_none() && ours(&a, "x-1").is_none());
         assert!(matches!(b.claim("x-1", |_| false), Ok(Attempt::Theirs(owner)) if owner == *a.owner()));
-        assert_eq!(b.holder("x-1").expect("a holder").as_ref(), Some(a.owner()));
         assert_eq!(b.claimed().expect("names"), BTreeSet::from(["x-1".to_owned()]));
         a.release(&claim).expect("released");
         let (again, before) = ours(&b, "x-1").expect("ours");
         assert_eq!((again.number, before), (2, Some(Loss::Released)));
         assert!(!a.is_ours(&claim).expect("known") && b.is_ours(&again).expect("known"));
-        // Work that its owner ended is taken over where that is asked for.
+        // Work that is over is done again only where that is asked for.
+        b.done(&again).expect("noted");
+        assert!(matches!(a.claim("x-1", |_| false), Ok(Attempt::Done(owner)) if owner == *b.owner()));
         assert!(matches!(a.claim("x-1", |owner| owner == b.owner()), Ok(Attempt::Ours(_, None))));
         for wrong in ["", "../x", "a.b", "a/b", "a\0"] {
             assert!(a.claim(wrong, |_| false).is_err(), "{wrong:?}");

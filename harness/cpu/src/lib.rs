@@ -19,6 +19,7 @@ mod kernel;
 mod matrix;
 mod memory;
 mod pass;
+mod processes;
 pub mod reference;
 mod run;
 mod table;
@@ -28,6 +29,9 @@ mod verify;
 pub use compare::{Found, Place, Report, TOLERANCE, TensorReport, Wrong, compare};
 pub use error::CpuError;
 pub use inputs::{Inputs, Needle, needles};
+#[cfg(feature = "mpi")]
+pub use processes::MpiSession;
+pub use processes::{Processes, Transport};
 pub use run::{Outputs, RunOptions, run};
 pub use table::Table;
 pub use verify::{measure, verify};

@@ -293,6 +293,13 @@ pub struct CommonRunArgs {
     /// Set aside a folder that holds other inputs, and start anew
     #[arg(long)]
     pub force: bool,
+    /// Compute the cells together with other processes that are given the same folder; so do processes that srun, mpirun or
+    /// torchrun started
+    #[arg(long)]
+    pub share: bool,
+    /// Seconds after which a process that shares cells counts as lost when it is silent; above a minute on network file systems
+    #[arg(long, value_name = "SECONDS", default_value_t = 180, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub lost_after: u32,
     /// Threads [default: all cores]
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,

@@ -13,6 +13,7 @@ pub mod present;
 pub mod progress;
 pub mod replay;
 pub mod scheduler;
+pub mod share;
 pub mod shipped;
 pub mod trace;
 pub mod tuner;

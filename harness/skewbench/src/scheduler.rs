@@ -1,17 +1,22 @@
-//! Computes the cells of one or several runs, each distinct cell once, and stores it in every run that planned it.
+//! Computes the cells of one or several runs, each distinct cell once, and stores it in every run that planned it; alone, or
+//! beside other processes that do the same.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
+use skewbench_cluster::{Attempt, Loss, Owner};
 use skewbench_external::Ledger;
-use skewbench_store::{Cell, CellId, GitState, OpenOptions, Opened, Run, RunInputs, StoreError, Table, Timings};
+use skewbench_store::{
+    Cell, CellId, CellStatus, GitState, OpenOptions, Opened, Run, RunInputs, RunStatus, StoreError, Table, Timings,
+};
 
 use crate::cells::{self, CellSpec, Resources};
 use crate::experiment::Expanded;
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
+use crate::share::{Board, Session, Turns};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
@@ -50,6 +55,8 @@ pub struct Outcome {
     pub computed: usize,
     /// Cells that failed, over all runs.
     pub failed: usize,
+    /// This process sealed the runs, or found them so; of several that share cells one does.
+    pub sealed: bool,
 }
 
 /// How runs are opened.
@@ -63,6 +70,8 @@ pub struct Options {
     pub command: Vec<String>,
     /// The card that launches are timed on, for the manifest; null where there is none.
     pub devices: Value,
+    /// Other processes that compute the same cells.
+    pub session: Option<Session>,
 }
 
 /// The maps of a cell's coordinates, as the store keeps them.
@@ -111,6 +120,101 @@ struct Job<'a> {
     ids: Vec<CellId>,
 }
 
+/// Opens a run for this process alone, or beside others.
+fn open(dir: &Path, inputs: &RunInputs, options: &Options) -> Result<(Run, Opened), Failure> {
+    let Some(session) = &options.session else {
+        let open = OpenOptions { replace_other: options.force, retry_failed: options.requeue };
+        return Run::open(dir, inputs, open).map_err(store_failure);
+    };
+    if options.requeue {
+        reopen(dir, inputs, session)?;
+    }
+    Run::join(dir, inputs, &session.worker()).map_err(store_failure)
+}
+
+/// Opens a sealed run for its failed cells, by one of the processes that share it, and once a submission.
+fn reopen(dir: &Path, inputs: &RunInputs, session: &Session) -> Result<(), Failure> {
+    let name = format!("reopen-{}", &inputs.hash()[..24]);
+    loop {
+        check_interrupted()?;
+        match Run::manifest_of(dir).map_err(store_failure)? {
+            Some(manifest) if manifest.status == RunStatus::Complete && manifest.failed > 0 => {
+                if session.worked_on(&manifest) {
+                    return Ok(());
+                }
+            }
+            _ => return Ok(()),
+        }
+        if let Attempt::Ours(claim, _) = session.claims.claim(&name, |_| true)? {
+            let reopened = Run::reopen_failed(dir, inputs).map_err(store_failure);
+            session.claims.done(&claim)?;
+            return reopened.map(drop);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+}
+
+/// The runs of a study, for [`Turns`].
+struct Cells<'a> {
+    jobs: &'a [Job<'a>],
+    ids: &'a [CellId],
+}
+
+impl Cells<'_> {
+    fn holders(&self, cell: usize) -> impl Iterator<Item = (&Run, &CellId)> {
+        let id = &self.ids[cell];
+        self.jobs.iter().filter(move |job| job.ids.contains(id)).map(move |job| (&job.run, id))
+    }
+}
+
+/// A cell is missing where one of several runs lacks it, and failed where it failed in one.
+fn worst(a: CellStatus, b: CellStatus) -> CellStatus {
+    match (a, b) {
+        (CellStatus::Missing, _) | (_, CellStatus::Missing) => CellStatus::Missing,
+        (failed @ CellStatus::Failed { .. }, _) | (_, failed) => failed,
+    }
+}
+
+impl Board for Cells<'_> {
+    fn known(&self, cell: usize) -> CellStatus {
+        self.holders(cell).map(|(run, id)| run.known(id)).fold(CellStatus::Finished, worst)
+    }
+
+    fn look_again(&self) -> Result<(), Failure> {
+        self.jobs.iter().try_for_each(|job| job.run.look_again()).map_err(store_failure)
+    }
+
+    fn result_of(&self, cell: usize) -> Result<CellStatus, Failure> {
+        let mut all = CellStatus::Finished;
+        for (run, id) in self.holders(cell) {
+            all = worst(all, run.result_of(id).map_err(store_failure)?);
+        }
+        Ok(all)
+    }
+
+    fn retry(&self, cell: usize) {
+        self.holders(cell).for_each(|(run, id)| run.retry(id));
+    }
+
+    fn is_sealed(&self) -> Result<bool, Failure> {
+        for job in self.jobs {
+            if !job.run.is_sealed().map_err(store_failure)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn taken_over(&self, cell: usize, owner: &Owner, loss: Loss) -> Result<(), Failure> {
+        eprintln!("cell {} was {owner}'s; {loss}", self.ids[cell]);
+        for (run, id) in self.holders(cell) {
+            let fields = json!({ "cell": id, "from": owner, "why": loss.to_string() });
+            run.event("cell_taken_over", &fields).map_err(store_failure)?;
+        }
+        Ok(())
+    }
+}
+
 /// Runs experiments, each into its own folder. `before` is given all distinct cells before the first is computed, finished ones
 /// too, since what it chooses depends on all; none where all are finished.
 ///
@@ -125,11 +229,10 @@ pub fn execute(
 ) -> Result<Outcome, Failure> {
     let mut outcome = Outcome::default();
     let mut jobs = Vec::new();
-    let open = OpenOptions { replace_other: options.force, retry_failed: options.requeue };
     for (expanded, dir) in experiments {
         let inputs = inputs(expanded, resources, options);
         let ids: Vec<CellId> = inputs.cells.iter().map(|c| c.id.clone()).collect();
-        let (run, opened) = Run::open(dir, &inputs, open).map_err(store_failure)?;
+        let (run, opened) = open(dir, &inputs, options)?;
         outcome.planned += ids.len();
         outcome.reused += match opened {
             Opened::Fresh => 0,
@@ -155,7 +258,11 @@ pub fn execute(
     let unfinished = distinct.iter().any(|(id, _)| !finished(id));
     before(&distinct.iter().filter(|_| unfinished).map(|(_, cell)| *cell).collect::<Vec<_>>())?;
     let progress = Progress::new("cells", distinct.len() as u64);
-    for (id, cell) in distinct {
+    let all: Vec<CellId> = distinct.iter().map(|(id, _)| id.clone()).collect();
+    let board = Cells { jobs: &jobs, ids: &all };
+    let mut turns = Turns::new(options.session.as_ref(), &all, options.requeue);
+    while let Some(turn) = turns.next(&board)? {
+        let (id, cell) = distinct[turn].clone();
         let waiting: Vec<&Job<'_>> =
             jobs.iter().filter(|job| job.ids.contains(&id) && !job.run.is_finished(&id)).collect();
         let name = describe(cell);
@@ -189,12 +296,24 @@ pub fn execute(
             Some(complaint) => result.and(Err(Failure::config(complaint))),
             None => result,
         };
-        store(&waiting, &id, result, &timings)?;
+        if turns.is_ours()? {
+            let failed = result.is_err();
+            match store(&waiting, &id, result, &timings) {
+                // Processes that took this one for lost have ended the run.
+                Err(_) if options.session.is_some() && board.is_sealed()? => {}
+                other => other?,
+            }
+            turns.over(turn, failed)?;
+        }
         progress.advance(1, &name);
     }
     progress.finish();
-    for job in jobs {
-        outcome.failed += job.run.seal().map_err(store_failure)?.failed;
+    outcome.sealed = turns.seals(&board)?;
+    drop(turns);
+    if outcome.sealed {
+        for job in jobs {
+            outcome.failed += job.run.seal().map_err(store_failure)?.failed;
+        }
     }
     Ok(outcome)
 }

@@ -44,6 +44,11 @@ impl Host {
     }
 }
 
+/// The system's name for this machine; for people and launchers, never for a manifest.
+pub fn host_name() -> String {
+    sysinfo::System::host_name().unwrap_or_else(|_| "this host".to_owned())
+}
+
 /// The day, `YYYY-MM-DD`, in UTC.
 pub fn today() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%d").to_string()

@@ -169,6 +169,23 @@ impl Run {
         }
     }
 
+    /// What has become of a cell, as far as this process knows; that a cell of a sealed run failed is not looked up.
+    pub fn known(&self, id: &CellId) -> CellStatus {
+        match self.state().known(id) {
+            Some(CellState::Failed) => CellStatus::Failed { reason: String::new() },
+            None if !self.is_finished(id) => CellStatus::Missing,
+            _ => CellStatus::Finished,
+        }
+    }
+
+    /// The manifest of a run folder; none where there is no run.
+    ///
+    /// # Errors
+    /// A manifest that is not what was written.
+    pub fn manifest_of(dir: &Path) -> Result<Option<Manifest>, StoreError> {
+        if dir.join(MANIFEST).exists() { Manifest::read(dir).map(Some) } else { Ok(None) }
+    }
+
     /// Forgets that a cell failed, so that it can be computed again.
     pub fn retry(&self, id: &CellId) {
         self.state().forget_failure(id);

@@ -43,6 +43,10 @@ impl State {
         self.done.insert(id.clone(), to);
     }
 
+    pub(super) fn known(&self, id: &CellId) -> Option<CellState> {
+        self.done.get(id).copied()
+    }
+
     /// Makes a cell that failed count as missing.
     pub(super) fn forget_failure(&mut self, id: &CellId) {
         if self.done.get(id) == Some(&CellState::Failed) {
