@@ -15,7 +15,7 @@ done
 
 nodes=${CLUSTER_NODES:-4} cpus=${CLUSTER_CPUS:-4}
 base=$(mktemp -d /tmp/skewbench-cluster.XXXXXX)
-pids=()
+pids=() up=0
 stop() {
     local status=$?
     trap - EXIT INT TERM
@@ -27,14 +27,20 @@ stop() {
             sleep 0.2
         done
     fi
+    # What a job has left: processes that carry this cluster's folder in their environment.
+    for environment in /proc/[0-9]*/environ; do
+        pid=${environment//[!0-9]/}
+        if [[ $pid -ne $$ && " ${pids[*]} " != *" $pid "* ]] && grep -qzxF "SLURM_CONF=$base/slurm.conf" "$environment" 2>/dev/null; then
+            kill -KILL "$pid" 2>/dev/null || true
+        fi
+    done
     for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
     for pid in "${pids[@]}"; do
         for _ in {1..50}; do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
         kill -KILL "$pid" 2>/dev/null || true
         wait "$pid" 2>/dev/null || true
     done
-    if [[ $status -ne 0 ]]; then
-        echo "--- last lines of the logs" >&2
+    if [[ $up == 0 ]]; then
         tail -n 15 "$base"/log/*.log >&2 || true
     fi
     rm -rf "$base"
@@ -63,7 +69,7 @@ SlurmctldHost=$(hostname -s)(127.0.0.1)
 SlurmctldPort=$port
 SlurmUser=root
 AuthType=auth/munge
-AuthInfo=socket=$base/munge/socket
+AuthInfo=socket=$base/munge/socket,cred_expire=5
 CredType=cred/munge
 MpiDefault=none
 ProctrackType=proctrack/linuxproc
@@ -105,4 +111,5 @@ for _ in {1..300}; do
     sleep 0.1
 done
 [[ $(sinfo --noheader --states=idle --format=%D 2>/dev/null) == "$nodes" ]] || { echo "$0: the nodes did not come up" >&2; exit 1; }
+up=1
 "$@"

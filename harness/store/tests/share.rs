@@ -47,6 +47,9 @@ fn a_run_of_two_processes_has_the_bytes_of_one_alone() {
     b.look_again().unwrap();
     assert_eq!((b.pending().len(), b.finished(), b.failed()), (5, 5, 1));
     assert!(matches!(b.result_of(&inputs.cells[4].id), Ok(CellStatus::Failed { .. })));
+    let known = |i: usize| b.known(&inputs.cells[i].id);
+    assert_eq!((known(0), known(7)), (CellStatus::Finished, CellStatus::Missing));
+    assert!(matches!(known(4), CellStatus::Failed { .. }));
     b.retry(&inputs.cells[4].id);
     b.retry(&inputs.cells[0].id);
     assert_eq!(b.pending().len(), 6);

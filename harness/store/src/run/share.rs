@@ -171,7 +171,9 @@ impl Run {
 
     /// What has become of a cell, as far as this process knows; that a cell of a sealed run failed is not looked up.
     pub fn known(&self, id: &CellId) -> CellStatus {
-        match self.state().known(id) {
+        // The guard must go before the next question takes it.
+        let known = self.state().known(id);
+        match known {
             Some(CellState::Failed) => CellStatus::Failed { reason: String::new() },
             None if !self.is_finished(id) => CellStatus::Missing,
             _ => CellStatus::Finished,
