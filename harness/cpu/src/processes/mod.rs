@@ -5,6 +5,8 @@ mod group;
 mod message;
 #[cfg(feature = "mpi")]
 mod mpi;
+#[cfg(not(feature = "mpi"))]
+mod no_mpi;
 mod transport;
 mod verdict;
 
@@ -12,4 +14,6 @@ pub use group::Processes;
 pub(crate) use group::{Link, pump};
 #[cfg(feature = "mpi")]
 pub use mpi::MpiSession;
+#[cfg(not(feature = "mpi"))]
+pub use no_mpi::MpiSession;
 pub use transport::Transport;
