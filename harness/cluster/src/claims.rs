@@ -495,7 +495,7 @@ mod tests {
                 }
                 let Some((claim, _)) = ours(&claims, &format!("{cell}")) else { continue };
                 taken += 1;
-                if number % 10 == 0 && taken == 7 {
+                if number.is_multiple_of(10) && taken == 7 {
                     claims.release(&claim).expect("released");
                     continue;
                 }

@@ -172,10 +172,10 @@ impl Launch {
             {
                 pmi.agrees(step)?;
             }
-            if let (Some(rank), Some(seen)) = (vars.number("PMIX_RANK")?, open_mpi.as_ref().or(step)) {
-                if rank != seen.rank {
-                    return contradiction(format!("PMIX_RANK={rank}, but {}={}", seen.names[0], seen.rank));
-                }
+            if let (Some(rank), Some(seen)) = (vars.number("PMIX_RANK")?, open_mpi.as_ref().or(step))
+                && rank != seen.rank
+            {
+                return contradiction(format!("PMIX_RANK={rank}, but {}={}", seen.names[0], seen.rank));
             }
         }
         let job = job(&vars)?;
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn partial_and_contradictory_variables_are_named() {
-        let cases: [(Vec<(&str, &str)>, &[&str]); 10] = [
+        let cases: [(Vec<_>, &[&str]); 10] = [
             (vec![("RANK", "0")], &["RANK", "WORLD_SIZE"]),
             (vec![("WORLD_SIZE", "2")], &["RANK", "WORLD_SIZE"]),
             (vec![("RANK", "0"), ("WORLD_SIZE", "2")], &["LOCAL_RANK"]),
