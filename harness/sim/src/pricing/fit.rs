@@ -3,13 +3,11 @@
 use skewbench_plan::Pass;
 
 use super::droop::Droop;
-use super::law::{ALONE_ROWS, Heads, Kind, Law, Totals};
+use super::law::{ALONE_ROWS, BLOCK, Heads, Kind, LONGEST, Law, Totals};
 use crate::profile::{Profile, RaggedCall};
 
 /// Ragged over alone where a profile has no ragged rows: the middle of the 5 to 8% first seen on the h200.
 const RAGGED: f64 = 1.065;
-/// Tiles of a row that are looked at one by one.
-const LONGEST: usize = 8;
 /// Share of the work of a card's peak that kernels reach, before anything is measured.
 const REACHED: f64 = 0.7;
 
@@ -37,8 +35,10 @@ pub(crate) struct PassLaws {
     pub(crate) droop: Droop,
 }
 
-/// Numbers of a law that are fitted, as logarithms: overhead, block, step, row, key, busy, unaligned, then the kinds' factors of the step.
-type Numbers = [f64; 10];
+/// Numbers of a law that are fitted.
+const N: usize = 10;
+/// As logarithms: overhead, block, step, row, key, busy, unaligned, then the kinds' factors of the step.
+type Numbers = [f64; N];
 const KINDS: usize = 7;
 /// How far each may be from what is expected before anything is measured.
 const EXPECTED_WITHIN: Numbers = [0.5, 1.0, 0.5, 2.0, 2.0, 1.0, 0.1, 0.1, 0.1, 0.1];
@@ -102,7 +102,7 @@ fn expected(profile: &Profile, pass: Pass) -> Numbers {
         Pass::Forward => (2.0, attention.launch_overhead_ns.forward),
         Pass::Backward => (5.0, attention.launch_overhead_ns.backward),
     };
-    let flops = products * 2.0 * f64::from(super::law::BLOCK * super::law::BLOCK) * head_dim;
+    let flops = products * 2.0 * f64::from(BLOCK * BLOCK) * head_dim;
     let step = libm::log(flops / (card.bf16_flops_per_s / f64::from(card.multiprocessors)) / REACHED * 1e9);
     let element = 2.0 * head_dim / card.memory_bandwidth.bytes_per_s() * 1e9;
     let [row, key] = [10.0 * element, 4.0 * element].map(libm::log);
@@ -120,7 +120,6 @@ fn slower(law: &Law, row: &Row) -> Option<(f64, f64)> {
 
 /// Steps of Gauss and Newton on the logarithms of times; rows far off count less.
 fn approach(numbers: &mut Numbers, expected: &Numbers, rows: &[Row], droop: &Droop, law: impl Fn(&Numbers) -> Law) {
-    const N: usize = 10;
     const STEPS: usize = 4;
     const SMALL: f64 = 0.02;
     for _ in 0..STEPS {

@@ -8,7 +8,7 @@ pub(crate) const BLOCK: u32 = 128;
 /// Calls of one tile with at least as many rows have a graph of their exact shape, all others one for ragged calls.
 pub(crate) const ALONE_ROWS: u32 = 1024;
 /// So many of the longest tiles of a call are looked at one by one.
-const LONGEST: usize = 8;
+pub(crate) const LONGEST: usize = 8;
 
 /// What a kernel masks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

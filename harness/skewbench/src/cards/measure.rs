@@ -241,13 +241,15 @@ fn row(plan: &Plan<'_>, block: &Block<'_>, system: &str, number: u32, wave: &Wav
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use skewbench_cuda::run::CardState;
 
     use skewbench_cuda::run::Transport;
 
     use super::*;
     use crate::cards::blocks::resolve;
-    use crate::cards::study::find_study;
+    use crate::cards::study::{FoundStudy, find_study};
     use crate::cells::Resources;
     use crate::shipped::{Card, Published, Shipped, write_about};
 
@@ -265,6 +267,13 @@ mod tests {
         /// A call that takes longer than the budget.
         slow_at: Option<u64>,
         filled: bool,
+    }
+
+    /// [`STUDY`], read from a folder.
+    fn study(folder: &Path) -> FoundStudy {
+        let file = folder.join("study.toml");
+        std::fs::write(&file, STUDY).expect("written");
+        find_study(&file.display().to_string()).expect("a study")
     }
 
     fn run_all(plan: &Plan<'_>, fake: &mut Fake, log: &mut Log) {
@@ -308,9 +317,7 @@ mod tests {
     #[test]
     fn what_is_measured_is_a_published_run_and_what_fails_a_row() {
         let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("study.toml");
-        std::fs::write(&file, STUDY).expect("written");
-        let found = find_study(&file.display().to_string()).expect("a study");
+        let found = study(folder.path());
         let mut log = Log::new(folder.path()).expect("a log");
         let mut fake = Fake::default();
         run_all(&plan(&found.study, Duration::from_secs(600)), &mut fake, &mut log);
@@ -359,9 +366,7 @@ mod tests {
     #[test]
     fn a_spent_budget_begins_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("study.toml");
-        std::fs::write(&file, STUDY).expect("written");
-        let found = find_study(&file.display().to_string()).expect("a study");
+        let found = study(folder.path());
         let plan = Plan { systems: vec!["libra".into()], chosen: true, ..plan(&found.study, Duration::ZERO) };
         let mut log = Log::new(folder.path()).expect("a log");
         let mut fake = Fake::default();
@@ -372,9 +377,7 @@ mod tests {
     #[test]
     fn what_a_budget_cuts_says_how_much_there_is() {
         let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("study.toml");
-        std::fs::write(&file, STUDY).expect("written");
-        let found = find_study(&file.display().to_string()).expect("a study");
+        let found = study(folder.path());
         let plan = Plan { systems: vec!["ulysses".into()], ..plan(&found.study, Duration::from_secs(1)) };
         let mut log = Log::new(folder.path()).expect("a log");
         let mut fake = Fake { slow_at: Some(20), ..Fake::default() };
@@ -388,9 +391,7 @@ mod tests {
     #[test]
     fn every_block_has_a_turn_before_any_has_two() {
         let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("study.toml");
-        std::fs::write(&file, STUDY).expect("written");
-        let found = find_study(&file.display().to_string()).expect("a study");
+        let found = study(folder.path());
         let mut log = Log::new(folder.path()).expect("a log");
         let blocks = resolve(&plan(&found.study, Duration::ZERO), &mut Resources::default(), &mut log).expect("blocks");
         let order: Vec<_> = rounds(&blocks)

@@ -24,7 +24,7 @@ pub use samples::{RANKS_TABLE, STEPS_TABLE, WAVES_TABLE, WaveRows};
 pub use spec::{BalanceCell, CellSpec, KernelsCell, MachineKey, ReplayKey, SpreadCell, WavesCell, WorkloadKey};
 pub use spread::SPREAD_TABLE;
 pub use steps::{StepSource, step_seed};
-pub use timeline::TIMELINE_TABLE;
+pub use timeline::{TIMELINE_TABLE, joined};
 
 use skewbench_store::{Table, Timings};
 

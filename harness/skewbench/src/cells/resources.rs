@@ -157,10 +157,8 @@ impl Resources {
         if !looks_like_file(name, "json") {
             return Ok(name.to_owned());
         }
-        let text = std::fs::read_to_string(name).map_err(|e| Failure::config(format!("{name}: {e}")))?;
-        let profile = Profile::parse(&text, name).map_err(Failure::config)?;
-        let text = serde_json::to_string(&profile).map_err(Failure::internal)?;
-        let named = format!("{}@{}", profile.name, &blake3::hash(text.as_bytes()).to_hex()[..12]);
+        let profile = profile_file(name)?;
+        let named = format!("{}@{}", profile.name, &fingerprint(&profile)?[..12]);
         self.profiles.insert(named.clone(), profile);
         Ok(named)
     }
@@ -173,15 +171,13 @@ impl Resources {
         let profile = if let Some(profile) = self.profiles.get(name) {
             profile.clone()
         } else if looks_like_file(name, "json") {
-            let text = std::fs::read_to_string(name).map_err(|e| Failure::config(format!("{name}: {e}")))?;
-            Profile::parse(&text, name).map_err(Failure::config)?
+            profile_file(name)?
         } else {
             Profile::named(name).map_err(Failure::usage)?
         };
         self.profiles.entry(name.to_owned()).or_insert_with(|| profile.clone());
         let profile = overrides.apply(&profile, name).map_err(Failure::config)?;
-        let text = serde_json::to_string(&profile).map_err(Failure::internal)?;
-        let fingerprint = blake3::hash(text.as_bytes()).to_hex().to_string();
+        let fingerprint = fingerprint(&profile)?;
         self.machines.entry(fingerprint.clone()).or_insert_with(|| Arc::new(Pricing::new(profile)));
         Ok(MachineKey { profile: name.to_owned(), fingerprint })
     }
@@ -225,6 +221,17 @@ pub fn workload_failure(error: skewbench_workloads::WorkloadError) -> Failure {
         skewbench_workloads::WorkloadError::UnknownPreset { .. } => Failure::usage(error),
         _ => Failure::config(error),
     }
+}
+
+fn profile_file(path: &str) -> Result<Profile, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|e| Failure::config(format!("{path}: {e}")))?;
+    Profile::parse(&text, path).map_err(Failure::config)
+}
+
+/// Hash of all that a profile holds.
+fn fingerprint(profile: &Profile) -> Result<String, Failure> {
+    let text = serde_json::to_string(profile).map_err(Failure::internal)?;
+    Ok(blake3::hash(text.as_bytes()).to_hex().to_string())
 }
 
 fn looks_like_file(name: &str, suffix: &str) -> bool {

@@ -1,3 +1,4 @@
+use skewbench_cuda::attention::LaunchTimer;
 use skewbench_cuda::launch_timer;
 use skewbench_cuda::run::cards;
 use skewbench_plan::{Cost, LaunchShape, Mask, Pass, TileShape};
@@ -64,7 +65,6 @@ fn measured(launch: &LaunchShape<'_>, steps: u32) -> Result<Vec<Vec<f64>>, Failu
     let present = cards()?;
     let time_one = |ordinal: usize| -> Result<Vec<f64>, Failure> {
         let mut timer = launch_timer(ordinal, OPERANDS_SEED)?;
-        use skewbench_cuda::attention::LaunchTimer;
         timer.time(launch, WARM_UP, steps).map_err(Failure::from)
     };
     std::thread::scope(|scope| {

@@ -1,4 +1,6 @@
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::ops::Add;
 
 use skewbench_exec::InstrKind;
 use skewbench_plan::{PackedSequence, Pass, PlacedStep};
@@ -96,14 +98,18 @@ impl Bench<'_> {
     }
 }
 
-/// Stretches in order, those with less than `gap` between them as one.
-fn joined(stretches: &[(u64, u64)], gap: u64) -> Vec<(u64, u64)> {
+/// Stretches in order, those with at most `gap` between them as one.
+pub fn joined<T: Copy + PartialOrd + Add<Output = T>>(stretches: &[(T, T)], gap: T) -> Vec<(T, T)> {
     let mut sorted = stretches.to_vec();
-    sorted.sort_unstable();
-    let mut out: Vec<(u64, u64)> = Vec::new();
+    sorted.sort_by(|a, b| a.partial_cmp(b).unwrap_or(Ordering::Equal));
+    let mut out: Vec<(T, T)> = Vec::new();
     for (start, end) in sorted {
         match out.last_mut() {
-            Some(last) if start <= last.1.saturating_add(gap) => last.1 = last.1.max(end),
+            Some(last) if start <= last.1 + gap => {
+                if end > last.1 {
+                    last.1 = end;
+                }
+            }
             _ => out.push((start, end)),
         }
     }

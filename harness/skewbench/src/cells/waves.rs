@@ -90,6 +90,8 @@ pub(super) fn compute(cell: &WavesCell, resources: &Resources) -> Result<Compute
     let bench = Bench::new(cell, resources)?;
     let source = resources.steps(&cell.workload, cell.gbs, cell.seed)?;
     let alone = |i: u32| bench.place(&source, &mut *bench.system.placement().placer(), i);
+    // Cells whose transfers are looked into are those that reports show over time.
+    let shown = cell.transfers_alone;
     let (rows, first): (Vec<StepRows>, _) = if bench.system.placement().stateful() {
         let placed = bench.place_all(&source)?;
         let rows = in_order(placed.len(), |i| bench.step(i as u32, placed[i].0, &placed[i].1))?;
@@ -99,12 +101,11 @@ pub(super) fn compute(cell: &WavesCell, resources: &Resources) -> Result<Compute
             let (delivered, placed) = alone(i as u32)?;
             bench.step(i as u32, delivered, &placed)
         })?;
-        (rows, Some(alone(0)?))
+        (rows, shown.then(|| alone(0)).transpose()?)
     };
-    // Cells whose transfers are looked into are those that reports show over time.
-    let shown = first.zip(rows.first().map(slowest)).filter(|_| cell.transfers_alone);
+    let first = first.zip(rows.first().map(slowest)).filter(|_| shown);
     let mut tables = tables(rows)?;
-    if let Some(((_, placed), wave)) = shown {
+    if let Some(((_, placed), wave)) = first {
         tables.push((TIMELINE_TABLE, bench.timeline(&placed, wave)?));
     }
     Ok(Computed { tables, timings: bench.clock.timings() })

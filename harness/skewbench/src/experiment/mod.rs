@@ -4,6 +4,7 @@ mod expand;
 mod file;
 mod find;
 mod points;
+mod systems;
 mod tune;
 
 pub use expand::{At, Expanded, Scale, expand};

@@ -30,9 +30,9 @@ impl Point {
 }
 
 /// Coordinates in words: `tau = 0.1, block = 4096`.
-pub fn describe(coordinates: &Map<String, Value>) -> String {
+pub fn describe<'a>(coordinates: impl IntoIterator<Item = (&'a String, &'a Value)>) -> String {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    coordinates.iter().map(|(k, v)| format!("{k} = {}", text(v))).collect::<Vec<_>>().join(", ")
+    coordinates.into_iter().map(|(k, v)| format!("{k} = {}", text(v))).collect::<Vec<_>>().join(", ")
 }
 
 type Setting = (String, toml::Value);

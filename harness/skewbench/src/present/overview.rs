@@ -1,6 +1,7 @@
 use skewbench_report::{Axis, Cell, Column, Figure, Kind, Mark, Named, Panel, Scale, Side, Table};
 use skewbench_store::Reference;
 
+use super::figures::distinct;
 use super::summary::published;
 use super::{Loaded, Value};
 use crate::experiment::Metric;
@@ -16,7 +17,7 @@ pub(super) fn picture(experiments: &[(Loaded, Vec<Value>)], reference: &Referenc
     let datasets: Vec<String> = (0..loaded.expanded.own_workloads).map(|w| loaded.expanded.dataset(w)).collect();
     let mut panels = Vec::new();
     let mut rows = Vec::new();
-    let mut systems: Vec<String> = Vec::new();
+    let mut systems: Vec<&str> = Vec::new();
     for dataset in &datasets {
         let here: Vec<&Value> = values.iter().filter(|v| v.dataset == *dataset).collect();
         let mut best: Vec<&Value> = here.iter().copied().filter(|v| speedup(v)).collect();
@@ -52,11 +53,7 @@ pub(super) fn picture(experiments: &[(Loaded, Vec<Value>)], reference: &Referenc
                 });
             }
         }
-        for system in &shown {
-            if !systems.iter().any(|known| known == system) {
-                systems.push((*system).to_owned());
-            }
-        }
+        systems.extend(shown.iter().copied());
         panels.push(Panel {
             title: dataset.clone(),
             x: Axis { label: format!("speedup over {}", e.plot.baseline), unit: "x".into(), ..Axis::default() },
@@ -83,7 +80,7 @@ pub(super) fn picture(experiments: &[(Loaded, Vec<Value>)], reference: &Referenc
             e.figure,
             kind.word()
         ),
-        systems,
+        systems: distinct(systems.into_iter()),
         workloads: datasets,
         table: Table {
             columns: vec![

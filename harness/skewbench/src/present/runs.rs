@@ -5,8 +5,11 @@ use skewbench_report::{Axis, Column, Figure, Kind, Mark, Named, Panel, RunCard, 
 use skewbench_store::stats::Verdict;
 
 use super::comparing::{Compared, compare_runs};
+use super::figures::distinct;
+use super::site::short_hash;
 use super::{Loaded, Value};
 use crate::cells::Resources;
+use crate::experiment::describe;
 use crate::failure::Failure;
 
 /// A run among those of a report.
@@ -56,7 +59,7 @@ pub(super) fn cards(runs: &[RunGroup], experiments: &Experiments) -> Vec<RunCard
                     ("Profile".into(), list(&|l| Some(profile(l)))),
                     ("Backend".into(), list(&|l| Some(backend(l)))),
                     ("Revision".into(), list(&|l| Some(revision(l)))),
-                    ("Inputs".into(), list(&|l| Some(l.data.manifest.inputs_hash.chars().take(12).collect()))),
+                    ("Inputs".into(), list(&|l| Some(short_hash(&l.data.manifest.inputs_hash)))),
                 ],
             }
         })
@@ -178,16 +181,12 @@ pub(super) fn comparisons(
 
 fn place(row: &Compared<'_>) -> String {
     let cell = row.cell;
-    format!("{}, DP {} CP {} P {}", cell.system, cell.layout.dp, cell.layout.cp, cell.pool())
+    let swept = row.coordinates.map(|at| format!(", {}", describe(at))).unwrap_or_default();
+    format!("{}, DP {} CP {} P {}{swept}", cell.system, cell.layout.dp, cell.layout.cp, cell.pool())
 }
 
 fn figure(id: &str, first: &RunGroup, run: &RunGroup, rows: &[Compared<'_>]) -> Figure {
-    let mut datasets: Vec<&str> = Vec::new();
-    for row in rows {
-        if !datasets.contains(&row.cell.workload.name.as_str()) {
-            datasets.push(&row.cell.workload.name);
-        }
-    }
+    let datasets = distinct(rows.iter().map(|row| row.cell.workload.name.as_str()));
     let latency = |row: &&Compared<'_>| row.metric == "straggler_mean";
     // A figure of hundreds of rows is read as a table: drawn are those that changed, else the first.
     let drawn = |dataset: &str| -> Vec<&Compared<'_>> {
@@ -207,7 +206,7 @@ fn figure(id: &str, first: &RunGroup, run: &RunGroup, rows: &[Compared<'_>]) -> 
             high: Some(row.comparison.ci_high),
         });
         Panel {
-            title: (*dataset).to_owned(),
+            title: dataset.clone(),
             x: Axis {
                 label: format!("straggler latency of {} over that of {}", run.name, first.name),
                 ..Axis::default()
@@ -264,6 +263,7 @@ fn table(rows: &[Compared<'_>]) -> Table {
             Column::new("DP", "dp", ""),
             Column::new("CP", "cp", ""),
             Column::new("P", "p", ""),
+            Column::new("at", "at", ""),
             Column::new("metric", "metric", ""),
             Column::new("ratio", "ratio", ""),
             Column::new("95% low", "ci_low", ""),
@@ -282,6 +282,7 @@ fn table(rows: &[Compared<'_>]) -> Table {
                     number(cell.layout.dp),
                     number(cell.layout.cp),
                     number(cell.pool()),
+                    row.coordinates.map(describe).unwrap_or_default().into(),
                     row.metric.into(),
                     c.ratio.into(),
                     c.ci_low.into(),

@@ -146,7 +146,8 @@ fn site(rendering: &Rendering<'_>, resources: &Resources, rows: &[SummaryRow], f
     }
 }
 
-/// What search engines and reference managers read: the words of CITATION.cff, which a test holds to them.
+/// What search engines and reference managers read. Authors, version, licence and keywords are those of CITATION.cff, which a
+/// test compares.
 fn citation() -> Citation {
     let list = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect();
     Citation {
@@ -268,7 +269,7 @@ fn revision(experiments: &[(Loaded, Vec<Value>)]) -> String {
 }
 
 /// Enough of a hash to tell runs apart.
-fn short_hash(hash: &str) -> String {
+pub(super) fn short_hash(hash: &str) -> String {
     hash.chars().take(12).collect()
 }
 
@@ -352,4 +353,24 @@ fn failures(experiments: &[(Loaded, Vec<Value>)], rows: &[SummaryRow]) -> Vec<Fa
         reason: row.reason.clone().unwrap_or_default(),
     });
     cells.chain(values).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::citation;
+
+    #[test]
+    fn pages_and_the_citation_file_name_the_same_work() {
+        let file = include_str!("../../../../CITATION.cff");
+        let section = |key: &str| -> Vec<&str> {
+            let rest = file.lines().skip_while(|line| *line != format!("{key}:")).skip(1);
+            let items = rest.take_while(|line| line.starts_with("  "));
+            items.map(|line| line.trim_start_matches("  - ").trim_start_matches("name: ").trim_matches('"')).collect()
+        };
+        let cited = citation();
+        assert_eq!(cited.keywords, section("keywords"));
+        assert_eq!(cited.authors, section("authors"));
+        assert_eq!(cited.licence, section("license").join(" OR "));
+        assert!(file.lines().any(|line| line == format!("version: {}", cited.version)));
+    }
 }

@@ -46,7 +46,7 @@ pub(super) fn aside(loaded: &Loaded, value: &Value) -> String {
     };
     let names: BTreeSet<&String> = loaded.expanded.points.iter().flat_map(|(at, _)| at.keys()).collect();
     let rest = value.at.iter().filter(|(name, _)| names.contains(name) && !on_axis(e, name) && !told(name));
-    describe(&rest.map(|(name, value)| (name.clone(), value.clone())).collect())
+    describe(rest)
 }
 
 /// Dataset of a panel; none where workloads lie on an axis.
@@ -89,12 +89,8 @@ pub(super) fn dot_panels(loaded: &Loaded, values: &[Value]) -> Vec<Panel> {
     let shown = first_metric(plot, values);
     let panel = |(dataset, aside): (String, String)| {
         let here: Vec<&&Value> = shown.iter().filter(|v| belongs(loaded, v, &dataset, &aside)).collect();
-        let mut categories = Vec::new();
-        for name in here.iter().filter_map(|v| category(v, plot.x.coordinate())) {
-            if !categories.contains(&name) {
-                categories.push(name);
-            }
-        }
+        let named: Vec<String> = here.iter().filter_map(|v| category(v, plot.x.coordinate())).collect();
+        let categories = distinct(named.iter().map(String::as_str));
         let marks = distinct(here.iter().map(|v| v.system.as_str())).into_iter().map(|system| {
             let values = here.iter().filter(|v| v.system == system).filter_map(|v| {
                 let e = v.estimated.as_ref().ok()?;

@@ -5,7 +5,7 @@ use skewbench_store::StoreError;
 
 use super::Loaded;
 use super::validation::slug;
-use crate::cells::{CellSpec, TIMELINE_TABLE, WavesCell};
+use crate::cells::{CellSpec, TIMELINE_TABLE, WavesCell, joined};
 
 const MS: f64 = 1e-9;
 
@@ -155,25 +155,12 @@ impl Wave {
 fn times(spans: &[Span]) -> Times {
     let of = |transfer: bool| -> Vec<(f64, f64)> {
         let chosen = spans.iter().filter(|s| (s.activity == Activity::Transfer) == transfer);
-        union(chosen.map(|s| (s.start, s.end)).collect())
+        joined(&chosen.map(|s| (s.start, s.end)).collect::<Vec<_>>(), 0.0)
     };
     let (busy, transfers) = (of(false), of(true));
     let length = |list: &[(f64, f64)]| list.iter().map(|(a, b)| b - a).sum::<f64>();
-    let either = union(busy.iter().chain(&transfers).copied().collect());
+    let either = joined(&[&busy[..], &transfers[..]].concat(), 0.0);
     Times { end: Wave::end(spans), kernels: length(&busy), exposed: length(&either) - length(&busy) }
-}
-
-/// Intervals that overlap or touch, as one.
-fn union(mut list: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
-    list.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut out: Vec<(f64, f64)> = Vec::new();
-    for (start, end) in list {
-        match out.last_mut() {
-            Some(last) if start <= last.1 => last.1 = last.1.max(end),
-            _ => out.push((start, end)),
-        }
-    }
-    out
 }
 
 #[cfg(test)]

@@ -1,29 +1,19 @@
 //! The best and worst field of a grid.
 
 use super::super::Value;
-use super::{Context, quote};
+use super::{Context, grouped, quote};
 use crate::experiment::describe;
 
 pub(super) fn write(context: &Context<'_>) -> Vec<String> {
     let plot = &context.loaded.expanded.found.experiment.plot;
     let (Some(metric), Some(y)) = (plot.metrics.first(), &plot.y) else { return Vec::new() };
     let axes = [plot.x.coordinate(), y.coordinate()];
-    let fields: Vec<&Value> = context
-        .values
-        .iter()
-        .filter(|v| v.metric == *metric && v.estimated.is_ok() && !v.at.contains_key("grid"))
-        .collect();
-    let mut groups: Vec<(String, Vec<&Value>)> = Vec::new();
-    for value in fields {
-        let group = format!("{}, {}", value.system, value.dataset);
-        match groups.iter_mut().find(|(known, _)| *known == group) {
-            Some((_, values)) => values.push(value),
-            None => groups.push((group, vec![value])),
-        }
-    }
+    let fields =
+        context.values.iter().filter(|v| v.metric == *metric && v.estimated.is_ok() && !v.at.contains_key("grid"));
+    let groups = grouped(fields, |value| format!("{}, {}", value.system, value.dataset));
     let field = |v: &Value| {
         let kept = v.at.iter().filter(|(key, _)| axes.contains(&key.as_str()));
-        Some(format!("{} at {}", quote(v)?, describe(&kept.map(|(k, v)| (k.clone(), v.clone())).collect())))
+        Some(format!("{} at {}", quote(v)?, describe(kept)))
     };
     let number = |v: &&&Value| v.estimated.as_ref().map_or(0.0, |e| e.value);
     let sentence = groups.iter().filter_map(|(group, values)| {

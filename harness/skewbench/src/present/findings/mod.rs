@@ -75,6 +75,19 @@ fn short(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
+/// Items by what `name` calls them, in order of appearance.
+fn grouped<T: Copy>(items: impl IntoIterator<Item = T>, name: impl Fn(T) -> String) -> Vec<(String, Vec<T>)> {
+    let mut groups: Vec<(String, Vec<T>)> = Vec::new();
+    for item in items {
+        let name = name(item);
+        match groups.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, group)) => group.push(item),
+            None => groups.push((name, vec![item])),
+        }
+    }
+    groups
+}
+
 /// Items as `a, b and c`.
 fn list(items: &[String]) -> String {
     match items {

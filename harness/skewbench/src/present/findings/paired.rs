@@ -54,7 +54,7 @@ impl Entry<'_> {
     /// Workload and coordinates in words, but for those of `without`.
     pub(super) fn setting(&self, without: &[&str]) -> String {
         let kept = self.coordinates.iter().filter(|(key, _)| !without.contains(&key.as_str()));
-        let rest = describe(&kept.map(|(k, v)| (k.clone(), v.clone())).collect());
+        let rest = describe(kept);
         if rest.is_empty() { self.dataset.clone() } else { format!("{} at {rest}", self.dataset) }
     }
 

@@ -1,22 +1,15 @@
 //! Where moving attention earns its cost once micro-batches run through a pipeline.
 
 use super::super::Value;
-use super::{Context, quote};
+use super::{Context, grouped, quote};
 use crate::experiment::{Metric, describe};
 
 pub(super) fn write(context: &Context<'_>) -> Vec<String> {
-    let throughput: Vec<&Value> =
-        context.values.iter().filter(|v| v.metric == Metric::Throughput && v.estimated.is_ok()).collect();
-    let mut settings: Vec<(String, Vec<&Value>)> = Vec::new();
-    for value in throughput {
+    let throughput = context.values.iter().filter(|v| v.metric == Metric::Throughput && v.estimated.is_ok());
+    let mut settings = grouped(throughput, |value| {
         let kept = value.at.iter().filter(|(key, _)| ["pp", "wait"].contains(&key.as_str()));
-        let setting =
-            format!("{} at {}", value.dataset, describe(&kept.map(|(k, v)| (k.clone(), v.clone())).collect()));
-        match settings.iter_mut().find(|(known, _)| *known == setting) {
-            Some((_, values)) => values.push(value),
-            None => settings.push((setting, vec![value])),
-        }
-    }
+        format!("{} at {}", value.dataset, describe(kept))
+    });
     let number = |v: &Value| v.estimated.as_ref().map_or(0.0, |e| e.value);
     let ends = |v: &Value| v.estimated.as_ref().ok().and_then(|e| e.interval);
     let sentences = settings.iter_mut().filter_map(|(setting, values)| {

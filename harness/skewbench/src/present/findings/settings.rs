@@ -2,21 +2,15 @@
 
 use skewbench_store::stats::Verdict;
 
-use super::Context;
 use super::paired::{Entry, entries, fastest, words};
+use super::{Context, grouped};
 
 pub(super) fn write(context: &Context<'_>) -> Vec<String> {
     let plot = &context.loaded.expanded.found.experiment.plot;
     let axis = plot.x.coordinate();
     let all = entries(context.loaded);
-    let mut groups: Vec<(String, Vec<&Entry<'_>>)> = Vec::new();
-    for entry in all.iter().filter(|e| e.coordinates.contains_key(axis)) {
-        let group = format!("{}, {}", entry.system, entry.setting(&[axis]));
-        match groups.iter_mut().find(|(known, _)| *known == group) {
-            Some((_, entries)) => entries.push(entry),
-            None => groups.push((group, vec![entry])),
-        }
-    }
+    let having = all.iter().filter(|e| e.coordinates.contains_key(axis));
+    let groups = grouped(having, |entry| format!("{}, {}", entry.system, entry.setting(&[axis])));
     let sentences = groups.iter().filter_map(|(group, entries)| {
         let best = fastest(entries)?;
         let value = |e: &Entry<'_>| {

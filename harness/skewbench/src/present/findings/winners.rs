@@ -5,21 +5,14 @@ use std::collections::BTreeMap;
 use skewbench_store::stats::{Verdict, geometric_means};
 
 use super::paired::{Entry, entries, fastest, words};
-use super::{Context, list};
+use super::{Context, grouped, list};
 
 /// Settings that are each given a sentence; more are only counted.
 const TOLD: usize = 12;
 
 pub(super) fn write(context: &Context<'_>) -> Vec<String> {
     let all = entries(context.loaded);
-    let mut settings: Vec<(String, Vec<&Entry<'_>>)> = Vec::new();
-    for entry in &all {
-        let setting = entry.setting(&[]);
-        match settings.iter_mut().find(|(known, _)| *known == setting) {
-            Some((_, entries)) => entries.push(entry),
-            None => settings.push((setting, vec![entry])),
-        }
-    }
+    let mut settings = grouped(&all, |entry| entry.setting(&[]));
     settings.retain(|(_, entries)| entries.len() > 1);
     let mut clear: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut unclear = Vec::new();
