@@ -11,4 +11,4 @@ mod turns;
 
 pub use group::{Group, together};
 pub use session::{Session, Share, detect};
-pub use turns::{Board, Turns};
+pub use turns::{Board, Turn, Turns};
