@@ -25,10 +25,10 @@ def mpi_same(test):
     """The same plans, verified with the ranks in one process and in several: the same errors to the last bit."""
     if not test.mpi:
         return "no program with the feature mpi"
-    alone = test.run([test.mpi, *VERIFY, "4"])
+    alone = test.run([test.mpi, *VERIFY, "2"])
     assert alone.returncode == 0 and len(json.loads(alone.stdout)) > 10, alone.stderr
     for name, launcher in LAUNCHERS.items():
-        done = test.run([*launcher, test.mpi, *VERIFY, "4"])
+        done = test.run([*launcher, test.mpi, *VERIFY, "2"])
         assert done.returncode == 0, f"{name}: {done.stderr}"
         assert done.stdout == alone.stdout, f"{name}: {done.stdout}\n{alone.stdout}"
     return None

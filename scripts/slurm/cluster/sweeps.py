@@ -149,7 +149,15 @@ def stalled(test):
     command = test.command(out, "--share", lost_after=3)
     first = test.start(command)
     await_cells(out, 2)
-    os.kill(first.pid, signal.SIGSTOP)
+    claimed = lambda: {p.name.partition(".")[0] for p in out.with_name("stalled-claims").glob("claimed/*")}
+    done = lambda: {p.name.partition(".")[0] for p in (runs(out) / "cells").glob("*.cell")}
+    while True:
+        os.kill(first.pid, signal.SIGSTOP)
+        if claimed() - done():
+            break
+        # It was stopped between two cells.
+        os.kill(first.pid, signal.SIGCONT)
+        time.sleep(0.01)
     time.sleep(4)
     second = test.run(command)
     os.kill(first.pid, signal.SIGCONT)
