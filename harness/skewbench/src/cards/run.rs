@@ -4,6 +4,7 @@ use std::time::Duration;
 use skewbench_cuda::gemm::CublasLt;
 use skewbench_cuda::run::{CardState, cards};
 use skewbench_cuda::{CardInfo, CudaError};
+use skewbench_store::current_environment;
 
 use super::bench::{Bench as _, OnCards};
 use super::blocks::{resolve, tokens_of_ranks};
@@ -18,6 +19,7 @@ use crate::commands::set_aside;
 use crate::failure::{Exit, Failure};
 use crate::present::{render_measured, write_text};
 use crate::scheduler::watch_interruptions;
+use crate::share::one_process;
 use crate::shipped::{Card, Failed, write_about};
 
 /// Folder of the samples below that of the report.
@@ -36,6 +38,7 @@ pub fn run_studies(
     common: &CommonRunArgs,
 ) -> Result<(), Failure> {
     watch_interruptions();
+    one_process()?;
     // What the machine lacks comes first: no study could run on it.
     let present = cards()?;
     let studies = find()?;
@@ -176,6 +179,10 @@ fn card(info: &CardInfo, cards: usize, states: &[Option<CardState>], begun: &str
         date: begun.to_owned(),
         revision: env!("SKEWBENCH_REVISION").to_owned(),
         commands: vec![command.join(" ")],
+        settings: current_environment()
+            .into_iter()
+            .filter(|(name, _)| name.starts_with("NCCL_") || name.starts_with("CUDA_"))
+            .collect(),
     }
 }
 
