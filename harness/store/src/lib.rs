@@ -21,8 +21,7 @@ pub use error::StoreError;
 pub use reference::{Agreement, FIGURES, Judgement, Reference, ReferenceEntry};
 pub use run::{
     Cell, CellId, CellRecord, CellStatus, GitState, Host, Invocation, MAIN_KIND, Manifest, OpenOptions, Opened, Run,
-    RunData, RunInputs, RunStatus, SCHEMA_VERSION, Timings, Worker, collect_environment, current_environment,
-    host_name, today,
+    RunData, RunInputs, RunStatus, SCHEMA_VERSION, Timings, Worker, collect_environment, host_name, today,
 };
 pub use skewbench_config::{ConfigError, load_strict, parse_strict, parse_strict_json};
 pub use summary::{Kind, RowStatus, SummaryKey, SummaryRow, SummaryValue};

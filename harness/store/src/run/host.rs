@@ -65,11 +65,3 @@ pub fn collect_environment(variables: impl IntoIterator<Item = (String, String)>
         })
         .collect()
 }
-
-/// The variables of this process that are recorded.
-pub fn current_environment() -> BTreeMap<String, String> {
-    // What is no text is left out.
-    collect_environment(
-        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))),
-    )
-}

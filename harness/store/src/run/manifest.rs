@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::cell::canonical;
-use super::{Cell, Host, MANIFEST, current_environment};
+use super::{Cell, Host, MANIFEST, collect_environment};
 use crate::{StoreError, durable};
 
 /// Version of the folder format.
@@ -95,7 +95,10 @@ impl Invocation {
             libraries: inputs.libraries.clone(),
             host: Host::current(),
             devices: inputs.devices.clone(),
-            environment: current_environment(),
+            environment: collect_environment(
+                std::env::vars_os()
+                    .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))),
+            ),
             launch,
         }
     }

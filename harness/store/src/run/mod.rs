@@ -17,7 +17,7 @@ mod work;
 use std::path::{Path, PathBuf};
 
 pub use cell::{Cell, CellId};
-pub use host::{Host, collect_environment, current_environment, host_name, today};
+pub use host::{Host, collect_environment, host_name, today};
 pub(crate) use load::damaged_cells;
 pub use load::{CellRecord, CellStatus, RunData};
 pub(crate) use manifest::{Checksums, file_sum};
