@@ -76,7 +76,7 @@ pub fn import(archive: &Path, dest: &Path) -> Result<CheckReport, StoreError> {
     decoder.window_log_max(MAX_WINDOW_LOG).map_err(torn)?;
 
     let above = durable::parent(dest);
-    std::fs::create_dir_all(above).map_err(StoreError::io("create", above))?;
+    durable::create_folder(above)?;
     // Created with mode 0700 and removed on any error below.
     let temp = tempfile::Builder::new().prefix(".tmp-import-").tempdir_in(above);
     let temp = temp.map_err(StoreError::io("create a folder in", above))?;

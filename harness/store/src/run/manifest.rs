@@ -45,15 +45,19 @@ pub struct RunInputs {
 impl RunInputs {
     /// Hash of what the result depends on: experiment, inputs, seeds and planned cells.
     pub fn hash(&self) -> String {
-        let defining = json!({
-            "schema_version": SCHEMA_VERSION,
-            "experiment": self.experiment,
-            "inputs": self.inputs,
-            "seeds": self.seeds,
-            "cells": self.cells.iter().map(|c| json!([c.id, c.coordinates])).collect::<Vec<_>>(),
-        });
-        blake3::hash(canonical(&defining).as_bytes()).to_hex().to_string()
+        hash_inputs(&self.experiment, &self.inputs, &self.seeds, &self.cells)
     }
+}
+
+fn hash_inputs(experiment: &str, inputs: &Value, seeds: &BTreeMap<String, u64>, cells: &[Cell]) -> String {
+    let defining = json!({
+        "schema_version": SCHEMA_VERSION,
+        "experiment": experiment,
+        "inputs": inputs,
+        "seeds": seeds,
+        "cells": cells.iter().map(|c| json!([c.id, c.coordinates])).collect::<Vec<_>>(),
+    });
+    blake3::hash(canonical(&defining).as_bytes()).to_hex().to_string()
 }
 
 /// How far a run is.
@@ -168,6 +172,11 @@ impl Manifest {
             None => return Err(StoreError::damaged(&path, "has no schema_version")),
         }
         serde_json::from_value(value).map_err(|e| StoreError::damaged(&path, format!("is not a manifest: {e}")))
+    }
+
+    /// True when the inputs, with these planned cells, are those that the manifest was written for.
+    pub(super) fn is_of(&self, cells: &[Cell]) -> bool {
+        hash_inputs(&self.experiment, &self.inputs, &self.seeds, cells) == self.inputs_hash
     }
 
     pub(super) fn write(&self, dir: &Path) -> Result<(), StoreError> {

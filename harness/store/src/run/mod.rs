@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 
 pub use cell::{Cell, CellId};
 pub use host::{Host, collect_environment, host_name, today};
-pub(crate) use load::damaged_cells;
 pub use load::{CellRecord, CellStatus, RunData};
+pub(crate) use load::{damaged_cells, strangers};
 pub(crate) use manifest::{Checksums, file_sum};
 pub use manifest::{GitState, Invocation, Manifest, RunInputs, RunStatus, SCHEMA_VERSION};
 pub(crate) use open::Found;
