@@ -15,5 +15,6 @@ pub mod replay;
 pub mod scheduler;
 pub mod share;
 pub mod shipped;
+pub mod terminal;
 pub mod trace;
 pub mod tuner;

@@ -98,7 +98,7 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>, StoreError> {
 }
 
 /// Largest JSON file.
-pub(crate) const MAX_JSON_BYTES: u64 = 1 << 30;
+pub(crate) const MAX_JSON_BYTES: u64 = 1 << 28;
 
 /// Reads a JSON file.
 pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, StoreError> {
@@ -121,6 +121,14 @@ pub fn create_folder(path: &Path) -> Result<(), StoreError> {
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(path).map_err(StoreError::io("create", path))?;
     sync_folder(parent(path))
+}
+
+/// A folder for its owner only, removed when it is dropped.
+pub(crate) fn temporary_folder(prefix: &str, above: &Path) -> Result<tempfile::TempDir, StoreError> {
+    let mut builder = tempfile::Builder::new();
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700));
+    builder.prefix(prefix).tempdir_in(above).map_err(StoreError::io("create a folder in", above))
 }
 
 /// Makes renames and removals in a folder durable.

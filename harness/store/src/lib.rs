@@ -15,7 +15,7 @@ mod summary;
 mod table;
 pub mod units;
 
-pub use archive::{export, import};
+pub use archive::{export, import, import_folder};
 pub use check::{CheckReport, check};
 pub use durable::create_folder;
 pub use error::StoreError;

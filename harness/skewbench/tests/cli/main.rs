@@ -13,6 +13,8 @@ mod measured;
 mod names;
 mod plans;
 mod runs;
+mod safety;
+mod slurm;
 mod statistics;
 mod stored;
 mod sweeps;

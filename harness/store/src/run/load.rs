@@ -69,6 +69,11 @@ impl super::Run {
         let manifest = Manifest::read(dir)?;
         let complete = manifest.status == RunStatus::Complete;
         let checksums = if complete { durable::read_json(&dir.join(CHECKSUMS))? } else { Checksums::new() };
+        let known = |name: &str| [PLANNED_CELLS, FAILURES].contains(&name) || kind_of(name).is_some();
+        if let Some(name) = checksums.keys().find(|name| !known(name)) {
+            let what = format!("lists {}, which is no file of a run", name.escape_debug());
+            return Err(StoreError::damaged(&dir.join(CHECKSUMS), what));
+        }
         let json = |name: &str| -> Result<Vec<u8>, StoreError> {
             let path = dir.join(name);
             if complete { sealed(&path, &checksums) } else { durable::read(&path, durable::MAX_JSON_BYTES) }
@@ -288,7 +293,11 @@ pub(crate) fn strangers<'a>(
     // Of a run under way sealing may have been interrupted: its tables are written again.
     let ours =
         |name: &str| known.contains(name) || name.starts_with(TEMP_PREFIX) || (under_way && kind_of(name).is_some());
-    Ok(names.iter().filter(|name| !ours(name)).map(|name| format!("{name} is not part of the run")).collect())
+    Ok(names
+        .iter()
+        .filter(|name| !ours(name))
+        .map(|name| format!("{} is not part of the run", name.escape_debug()))
+        .collect())
 }
 
 /// What is wrong with the files of an unfinished run's cells: torn ones, copies of another cell's, and those of no planned cell.
@@ -302,7 +311,9 @@ pub(crate) fn damaged_cells(dir: &Path, cells: &[CellRecord]) -> Result<Vec<Stri
     for name in durable::list(&folder)?.iter().filter(|name| !name.starts_with(TEMP_PREFIX)) {
         let path = folder.join(name);
         match planned.get(&path) {
-            None => problems.push(format!("{CELL_FOLDER}/{name} is the file of no planned cell")),
+            None => {
+                problems.push(format!("{CELL_FOLDER}/{} is the file of no planned cell", name.escape_debug()));
+            }
             Some(id) => match cell_file::read(&path, id) {
                 Err(StoreError::Damaged { what, .. }) => problems.push(format!("{CELL_FOLDER}/{name} {what}")),
                 Err(e) => return Err(e),

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::cell::canonical;
-use super::{Cell, Host, MANIFEST, collect_environment};
+use super::environment::{collect_environment, value_without_secrets, variables, without_secrets};
+use super::{Cell, Host, MANIFEST};
 use crate::{StoreError, durable};
 
 /// Version of the folder format.
@@ -94,16 +95,13 @@ impl Invocation {
     /// This process.
     pub(super) fn of(inputs: &RunInputs, launch: Option<Value>) -> Self {
         Self {
-            command: inputs.command.clone(),
+            command: inputs.command.iter().map(|word| without_secrets(word)).collect(),
             git: inputs.git.clone(),
             libraries: inputs.libraries.clone(),
             host: Host::current(),
             devices: inputs.devices.clone(),
-            environment: collect_environment(
-                std::env::vars_os()
-                    .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))),
-            ),
-            launch,
+            environment: collect_environment(variables()),
+            launch: launch.as_ref().map(value_without_secrets),
         }
     }
 }
