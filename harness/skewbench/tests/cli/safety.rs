@@ -152,8 +152,8 @@ fn hostile_names_stay_text_everywhere() {
             pages += 1;
             let page = std::fs::read_to_string(&path).unwrap();
             let page_name = path.display();
-            assert!(!page.contains("<script") && !page.contains("<img"), "{name:?} in {page_name}");
-            assert!(!page.contains("\"><") || !page.contains("onerror=alert(1)>"), "{name:?} in {page_name}");
+            let markup = ["<script", "<img", "onerror=alert(1)>"];
+            assert!(!markup.iter().any(|text| page.contains(text)), "{name:?} in {page_name}");
             assert!(!page.contains(['\u{1b}', '\u{202e}']), "{name:?} in {page_name}");
         }
         assert!(pages > 4, "{pages} pages");
@@ -163,7 +163,7 @@ fn hostile_names_stay_text_everywhere() {
 
 /// A run that was killed when it had some cells and lacked others.
 fn killed(lab: &Lab) -> Vec<PathBuf> {
-    let many = TINY.replace("steps = 6", "steps = 60").replace("[plot]", "[sweep]\ndp = [1, 2]\n\n[plot]");
+    let many = TINY.replace("steps = 6", "steps = 200").replace("[plot]", "[sweep]\ndp = [1, 2]\n\n[plot]");
     lab.write("tiny.toml", many);
     let cells = lab.path("study/run/tiny/cells");
     let list = || -> Vec<PathBuf> {
