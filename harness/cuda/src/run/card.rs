@@ -16,6 +16,7 @@ pub(super) struct Card {
     pub ordinal: usize,
     pub context: Arc<CudaContext>,
     pub move_rows: CudaFunction,
+    pub merge_rows: CudaFunction,
     pub make_inputs: CudaFunction,
     pub hold: CudaFunction,
     /// Lowest and highest priority of streams.
@@ -53,6 +54,7 @@ impl Card {
         Ok(Self {
             ordinal,
             move_rows: function("move_rows")?,
+            merge_rows: function("merge_rows")?,
             make_inputs: function("make_inputs")?,
             hold: function("hold")?,
             context,

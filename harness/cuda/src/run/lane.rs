@@ -69,7 +69,8 @@ impl RankLane<'_> {
                     .result()
                     .map_err(self.card.failed("cuMemsetD32Async"))
             }
-            Some(Ready::Rows { moves, first, count, chunks }) if *chunks > 0 => {
+            Some(Ready::Rows { moves, first, count, chunks, merges }) if *chunks > 0 => {
+                let kernel = if *merges { &self.card.merge_rows } else { &self.card.move_rows };
                 let (mut moves, mut first, mut count, mut chunks) = (moves.at, first.at, *count, *chunks);
                 let mut arguments = [
                     (&raw mut moves).cast::<c_void>(),
@@ -79,7 +80,7 @@ impl RankLane<'_> {
                 ];
                 let blocks = chunks.div_ceil(THREADS / 32);
                 // SAFETY: the tables live as long as what is loaded, and all that they name lies in the arena.
-                unsafe { launch(self.card, &self.card.move_rows, blocks, THREADS, stream, &mut arguments) }
+                unsafe { launch(self.card, kernel, blocks, THREADS, stream, &mut arguments) }
             }
             Some(Ready::Attend(call)) => self.attention.enqueue(*call, arena, stream),
             Some(Ready::Rows { .. } | Ready::Nothing) | None => Ok(()),

@@ -117,7 +117,7 @@ pub(super) struct Prepared {
 pub(super) enum Ready {
     Nothing,
     Fill { offset: u64, words: u64, bits: u32 },
-    Rows { moves: Memory, first: Memory, count: u32, chunks: u32 },
+    Rows { moves: Memory, first: Memory, count: u32, chunks: u32, merges: bool },
     Attend(CallId),
 }
 
@@ -194,6 +194,7 @@ impl Rank {
                         first: Memory::of(&self.card, &table.first)?,
                         count: table.moves.len() as u32,
                         chunks: table.chunks,
+                        merges: table.merges,
                     }
                 }
                 Work::Attend(call) => Ready::Attend(self.attention.prepare(call, &streams[stream])?),

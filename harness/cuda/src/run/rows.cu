@@ -12,7 +12,8 @@ typedef unsigned long long u64;
 #define BUSY 0x7fb1c0deu
 #define MINUS_INFINITY 0xff800000u
 #define UNITS 4  // units of a lane in a chunk of a move
-#define MERGES 4 // rows and heads in a chunk of a merge
+#define MERGES 8 // rows and heads in a chunk of a merge
+#define FLYING 4 // reads of a lane at once, from each end of a merge
 
 struct Move {
     u64 from, to;               // addresses
@@ -112,63 +113,115 @@ __device__ __forceinline__ void each_unit(const Move &m, u32 chunk, u32 from_byt
     }
 }
 
-__device__ __forceinline__ void merge_one(const Move &m, u32 index) {
-    u32 lane = threadIdx.x & 31;
-    u32 row = index / m.across, head = index - row * m.across;
-    float from_lse = __uint_as_float(__ldcg((const u32 *)(m.from_lse + row * m.from_lse_stride) + head));
-    if (from_lse == __uint_as_float(MINUS_INFINITY)) return;
-    u32 *lock = (u32 *)(m.to_lse + row * m.to_lse_stride) + head;
-    u32 held = BUSY;
-    if (lane == 0) {
-        while ((held = atomicExch(lock, BUSY)) == BUSY) __nanosleep(32);
-        __threadfence();
-    }
-    held = __shfl_sync(0xffffffffu, held, 0);
-    float to_lse = __uint_as_float(held);
-    float a = 0.0f, b = 1.0f, lse = from_lse;
-    bool fresh = held == MINUS_INFINITY;
-    if (!fresh) {
-        float most = fmaxf(to_lse, from_lse);
-        float wa = expf(to_lse - most), wb = expf(from_lse - most);
-        float sum = wa + wb;
-        a = wa / sum;
-        b = wb / sum;
-        lse = most + logf(sum);
-        // fmaxf drops a NaN; a sum that is not a number must stay one.
-        if (to_lse != to_lse) lse = a = to_lse;
-        if (from_lse != from_lse) lse = b = from_lse;
-    }
-    bool bf16 = (m.kind & 31) == MERGE_BF16;
-    float *to = (float *)(m.to + row * m.to_stride) + (u64)head * m.width;
-    const u8 *from = (const u8 *)(m.from + row * m.from_stride) + (u64)head * m.width * (bf16 ? 2 : 4);
-    u32 done = 0;
-    if (!(m.kind & SCALAR)) {
-        u32 quads = m.width / 4;
-        done = quads * 4;
-        for (u32 i = lane; i < quads; i += 32) {
-            float4 v = bf16 ? widen(__ldcg((const uint2 *)from + i)) : __ldcg((const float4 *)from + i);
-            if (!fresh) {
-                float4 o = __ldcg((const float4 *)to + i);
-                v = make_float4(a * o.x + b * v.x, a * o.y + b * v.y, a * o.z + b * v.z, a * o.w + b * v.w);
-            }
-            __stcg((float4 *)to + i, v);
+// What the lane of a row and head that is merged knows, and all lanes of its warp are told.
+struct Part {
+    u64 from, to; // addresses
+    float a, b;   // weights of what is there and of what comes
+};
+
+__device__ __forceinline__ float4 loaded(const float4 *from) { return __ldcg(from); }
+__device__ __forceinline__ float4 loaded(const uint2 *from) { return widen(__ldcg(from)); }
+__device__ __forceinline__ float loaded(const float *from) { return __ldcg(from); }
+__device__ __forceinline__ float loaded(const u16 *from) { return from_bf16(__ldcg(from)); }
+
+__device__ __forceinline__ float4 mixed(float a, float4 o, float b, float4 v) {
+    return make_float4(a * o.x + b * v.x, a * o.y + b * v.y, a * o.z + b * v.z, a * o.w + b * v.w);
+}
+__device__ __forceinline__ float mixed(float a, float o, float b, float v) { return a * o + b * v; }
+
+// Merges the rows and heads of `taken`, each of `across` elements of type To; what lies where one of `fresh` goes is not
+// read. The elements of all of them are dealt out to the lanes, of which each reads `FLYING`, from both ends, before it
+// uses the first.
+template <typename From, typename To>
+__device__ __forceinline__ void merge_parts(const Part &mine, u32 taken, u32 fresh, u32 across) {
+    u32 lane = threadIdx.x & 31, all = MERGES * across;
+    for (u32 base = 0; base < all; base += 32 * FLYING) {
+        To incoming[FLYING], there[FLYING];
+#pragma unroll
+        for (int k = 0; k < FLYING; ++k) {
+            u32 at = base + k * 32 + lane, of = min(at / across, MERGES - 1), element = at - of * across;
+            u64 from = __shfl_sync(0xffffffffu, mine.from, of), to = __shfl_sync(0xffffffffu, mine.to, of);
+            bool ours = at < all && (taken >> of & 1);
+            if (ours) incoming[k] = loaded((const From *)from + element);
+            if (ours && !(fresh >> of & 1)) there[k] = __ldcg((const To *)to + element);
         }
-    }
-    for (u32 i = done + lane; i < m.width; i += 32) {
-        float v = bf16 ? from_bf16(__ldcg((const u16 *)from + i)) : __ldcg((const float *)from + i);
-        if (!fresh) v = a * __ldcg(to + i) + b * v;
-        __stcg(to + i, v);
-    }
-    __threadfence();
-    __syncwarp();
-    if (lane == 0) {
-        u32 bits = __float_as_uint(lse);
-        atomicExch(lock, bits == BUSY ? 0x7fc00000u : bits);
+#pragma unroll
+        for (int k = 0; k < FLYING; ++k) {
+            u32 at = base + k * 32 + lane, of = min(at / across, MERGES - 1), element = at - of * across;
+            u64 to = __shfl_sync(0xffffffffu, mine.to, of);
+            float a = __shfl_sync(0xffffffffu, mine.a, of), b = __shfl_sync(0xffffffffu, mine.b, of);
+            if (at < all && (taken >> of & 1)) {
+                To v = fresh >> of & 1 ? incoming[k] : mixed(a, there[k], b, incoming[k]);
+                __stcg((To *)to + element, v);
+            }
+        }
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256)
-    move_rows(const Move *__restrict__ moves, const u32 *__restrict__ first, u32 count, u32 chunks) {
+// A warp merges a chunk of rows and heads. One lane each takes those that nobody else holds, and the warp goes round until
+// all are done: nothing is held while something is waited for.
+__device__ __forceinline__ void merge_chunk(const Move &m, u32 chunk) {
+    u32 lane = threadIdx.x & 31, index = chunk * MERGES + lane;
+    bool bf16 = (m.kind & 31) == MERGE_BF16;
+    Part mine = {};
+    float from_lse = __uint_as_float(MINUS_INFINITY);
+    u32 *lock = 0;
+    if (lane < MERGES && index < m.units) {
+        u32 row = index / m.across, head = index - row * m.across;
+        from_lse = __uint_as_float(__ldcg((const u32 *)(m.from_lse + row * m.from_lse_stride) + head));
+        lock = (u32 *)(m.to_lse + row * m.to_lse_stride) + head;
+        mine.from = m.from + row * m.from_stride + (u64)head * m.width * (bf16 ? 2 : 4);
+        mine.to = m.to + row * m.to_stride + (u64)head * m.width * 4;
+    }
+    // A source of nothing adds nothing.
+    bool pending = from_lse != __uint_as_float(MINUS_INFINITY);
+    while (__ballot_sync(0xffffffffu, pending)) {
+        u32 held = pending ? atomicExch(lock, BUSY) : BUSY;
+        bool got = held != BUSY;
+        u32 taken = __ballot_sync(0xffffffffu, got);
+        u32 fresh = __ballot_sync(0xffffffffu, held == MINUS_INFINITY);
+        if (!taken) {
+            __nanosleep(32);
+            continue;
+        }
+        __threadfence();
+        __syncwarp();
+        float to_lse = __uint_as_float(held), lse = from_lse;
+        mine.a = 0.0f;
+        mine.b = 1.0f;
+        if (got && held != MINUS_INFINITY) {
+            float most = fmaxf(to_lse, from_lse);
+            float wa = expf(to_lse - most), wb = expf(from_lse - most);
+            float sum = wa + wb;
+            mine.a = wa / sum;
+            mine.b = wb / sum;
+            lse = most + logf(sum);
+            // fmaxf drops a NaN; a sum that is not a number must stay one.
+            if (to_lse != to_lse) lse = mine.a = to_lse;
+            if (from_lse != from_lse) lse = mine.b = from_lse;
+        }
+        if (m.kind & SCALAR) {
+            if (bf16) merge_parts<u16, float>(mine, taken, fresh, m.width);
+            else merge_parts<float, float>(mine, taken, fresh, m.width);
+        } else {
+            if (bf16) merge_parts<uint2, float4>(mine, taken, fresh, m.width / 4);
+            else merge_parts<float4, float4>(mine, taken, fresh, m.width / 4);
+        }
+        __threadfence();
+        __syncwarp();
+        if (got) {
+            u32 bits = __float_as_uint(lse);
+            atomicExch(lock, bits == BUSY ? 0x7fc00000u : bits);
+        }
+        pending = pending && !got;
+    }
+}
+
+// Does what a table says. Merges hold more registers than moves, which run faster beside more of their kind: a table
+// without merges has a kernel without them.
+template <bool WITH_MERGES>
+__device__ __forceinline__ void do_table(const Move *__restrict__ moves, const u32 *__restrict__ first, u32 count,
+                                         u32 chunks) {
     u32 warp = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     if (warp >= chunks) return;
     u32 at = find(first, count, warp);
@@ -248,12 +301,19 @@ extern "C" __global__ void __launch_bounds__(256)
         each_unit(m, chunk, 2, 4, [](const u8 *p) { return __ldcg((const u16 *)p); },
                   [](u8 *p, u16 v, u8 *) { atomicAdd((float *)p, from_bf16(v)); });
         break;
-    default: // a merge
-        for (u32 i = 0; i < MERGES; ++i) {
-            u32 index = chunk * MERGES + i;
-            if (index < m.units) merge_one(m, index);
-        }
+    default:
+        if (WITH_MERGES) merge_chunk(m, chunk);
     }
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    move_rows(const Move *__restrict__ moves, const u32 *__restrict__ first, u32 count, u32 chunks) {
+    do_table<false>(moves, first, count, chunks);
+}
+
+extern "C" __global__ void __launch_bounds__(256, 3)
+    merge_rows(const Move *__restrict__ moves, const u32 *__restrict__ first, u32 count, u32 chunks) {
+    do_table<true>(moves, first, count, chunks);
 }
 
 // Spins for so many nanoseconds, so that the host gets ahead.

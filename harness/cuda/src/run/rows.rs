@@ -1,9 +1,9 @@
 use crate::CudaError;
 use crate::steps::{Action, Element, RowMove};
 
-/// Units that a warp does for a move, and rows and heads that it merges.
+/// Units that a warp does for a move; rows and heads that it merges.
 const CHUNK: u64 = 32 * 4;
-const MERGES: u64 = 4;
+const MERGES: u64 = 8;
 /// Most units of one entry of a table; units are counted in 32 bits on the card.
 const MOST_UNITS: u64 = 1 << 31;
 
@@ -19,7 +19,7 @@ const MERGE_BF16: u32 = 17;
 const TAKE: u32 = 32;
 const SCALAR: u32 = 64;
 
-/// One entry, as the kernel `move_rows` reads it.
+/// One entry, as the kernels `move_rows` and `merge_rows` read it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct DeviceMove {
@@ -45,6 +45,8 @@ pub(super) struct RowTable {
     pub moves: Vec<DeviceMove>,
     pub first: Vec<u32>,
     pub chunks: u32,
+    /// Some of them are merges, which another kernel does.
+    pub merges: bool,
 }
 
 /// A move in units: rows of `across` units that lie next to each other.
@@ -65,7 +67,9 @@ impl RowTable {
         for one in moves.iter().filter(|one| one.rows > 0 && one.heads > 0 && one.width > 0) {
             inside(one, bytes)?;
             let units = units(one)?;
-            let each = if units.kind & !(TAKE | SCALAR) >= MERGE { MERGES } else { CHUNK };
+            let merges = units.kind & !(TAKE | SCALAR) >= MERGE;
+            table.merges |= merges;
+            let each = if merges { MERGES } else { CHUNK };
             // Rows that the card can count are one entry.
             let most = (MOST_UNITS / units.across).max(1);
             let mut row = 0;
@@ -255,6 +259,21 @@ mod tests {
         let f32s = RowMove { from_element: Element::F32, from_stride: 512, ..widen(16) };
         assert_eq!(merge(f32s), Ok(MERGE));
         assert_eq!(kind(RowMove { action: Action::Take { bits: 0 }, ..f32s }), Ok(COPY_16 | TAKE));
+    }
+
+    #[test]
+    fn tables_with_merges_are_told_apart() {
+        let merge = RowMove {
+            to_element: Element::F32,
+            to_stride: 1024,
+            action: Action::Merge { from_lse: 0, to_lse: 64, from_lse_stride: 8, to_lse_stride: 8 },
+            ..rows(5, 2, 128, 0)
+        };
+        let table = |moves: &[RowMove]| RowTable::new(moves, 0, 1 << 30).expect("a table");
+        assert!(!table(&[rows(3, 2, 128, 0)]).merges);
+        let both = table(&[rows(3, 2, 128, 0), merge]);
+        // 5 rows of 2 heads are merged in chunks of 8.
+        assert_eq!((both.merges, both.first.clone(), both.chunks), (true, vec![0, 1], 3));
     }
 
     #[test]

@@ -2,7 +2,7 @@ use skewbench_plan::{Cost, LaunchShape, Mask, Pass};
 
 use super::LinkFit;
 use super::fit::PassLaws;
-use super::law::{ALONE_ROWS, Heads, Kind, Totals};
+use super::law::{Heads, Kind, Law, Totals, unaligned};
 use crate::profile::Profile;
 
 /// A profile made ready for pricing. See the module's documentation for the model.
@@ -102,15 +102,29 @@ impl Pricing {
         heads: (u32, u32),
         tiles: impl Iterator<Item = (u32, u32)> + Clone,
     ) -> f64 {
+        let laws = self.laws(pass);
         let mut totals = Totals::default();
-        tiles.clone().for_each(|(q, k)| totals.add(pass, kind, q, k));
+        let mut late = 0.0f64;
+        let longest_first = laws.ragged.longest_first(kind);
+        for (q, k) in tiles.clone() {
+            let before = totals;
+            totals.add(pass, kind, q, k);
+            late = late.max(laws.ragged.late(kind, heads.0, if longest_first { &before } else { &totals }, (q, k)));
+        }
         let shortest = self.shortest_ns(pass);
         if totals.tiles == 0 {
             return shortest;
         }
-        let laws = self.laws(pass);
-        let law = if totals.tiles == 1 && totals.q_max >= ALONE_ROWS { &laws.alone } else { &laws.ragged };
-        law.call_ns(kind, grouped(heads), &totals, &laws.droop, tiles).max(shortest)
+        let heads = grouped(heads);
+        let late = if totals.tiles > 1 { late } else { 0.0 };
+        let of = |law: &Law, tiles| law.call_ns(kind, heads, &totals, &laws.droop, late, tiles);
+        let ns = match totals.alone() {
+            // Of many rounds of unaligned keys both take the same; more tiles must not cost less.
+            true if unaligned(kind, totals.k_max) => of(&laws.alone, tiles.clone()).min(of(&laws.ragged, tiles)),
+            true => of(&laws.alone, tiles),
+            false => of(&laws.ragged, tiles),
+        };
+        ns.max(shortest)
     }
 }
 
@@ -147,7 +161,7 @@ impl Cost for Pricing {
         let tile_ns = |kind, q, k| {
             let mut totals = Totals::default();
             totals.add(launch.pass, kind, q, k);
-            law.work(kind, heads.query, &totals) * (1.0 + law.busy) + law.moved(heads, totals.rows, totals.keys)
+            law.added_ns(kind, heads, &totals)
         };
         let causal = |(q, k)| tile_ns(if q == k { Kind::Square } else { Kind::BottomRight }, q, k);
         let tiles = launch.tiles.iter().map(|tile| (tile.q, tile.k));

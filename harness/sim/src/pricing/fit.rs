@@ -3,7 +3,7 @@
 use skewbench_plan::Pass;
 
 use super::droop::Droop;
-use super::law::{ALONE_ROWS, BLOCK, Heads, Kind, LONGEST, Law, Totals};
+use super::law::{BLOCK, Heads, Kind, LONGEST, Law, STEP_ROWS, Totals};
 use crate::profile::{Profile, RaggedCall};
 
 /// Ragged over alone where a profile has no ragged rows: the middle of the 5 to 8% first seen on the h200.
@@ -18,12 +18,14 @@ struct Row {
     heads: Heads,
     totals: Totals,
     longest: Vec<(u32, u32)>,
+    /// Tiles that end last, by what is expected, each with those issued up to its longest block.
+    late: Vec<(Totals, (u32, u32))>,
     ns: f64,
 }
 
 impl Row {
-    fn alone(&self) -> bool {
-        self.totals.tiles == 1 && self.totals.q_max >= ALONE_ROWS
+    fn late(&self, law: &Law) -> f64 {
+        self.late.iter().map(|(issued, tile)| law.late(self.kind, self.heads.query, issued, *tile)).fold(0.0, f64::max)
     }
 }
 
@@ -36,12 +38,13 @@ pub(crate) struct PassLaws {
 }
 
 /// Numbers of a law that are fitted.
-const N: usize = 10;
-/// As logarithms: overhead, block, step, row, key, busy, unaligned, then the kinds' factors of the step.
+const N: usize = 14;
+/// As logarithms: overhead, block, step, row, key, busy, unaligned, grouped call, tile, grouped tile, what later blocks save, then the kinds'
+/// factors of the step.
 type Numbers = [f64; N];
-const KINDS: usize = 7;
+const KINDS: usize = 11;
 /// How far each may be from what is expected before anything is measured.
-const EXPECTED_WITHIN: Numbers = [0.5, 1.0, 0.5, 2.0, 2.0, 1.0, 0.1, 0.1, 0.1, 0.1];
+const EXPECTED_WITHIN: Numbers = [0.5, 1.0, 0.5, 2.0, 2.0, 1.0, 0.1, 1.0, 2.0, 2.0, 1.0, 0.1, 0.1, 0.1];
 /// Farther than this nothing goes.
 const LIMIT: f64 = 3.0;
 /// Relative error of a row beyond which it counts less: repeats differ by about so much.
@@ -54,6 +57,10 @@ fn law(pass: Pass, alone: bool, multiprocessors: u32, numbers: &Numbers) -> Law 
         pass,
         multiprocessors: multiprocessors.into(),
         overhead_ns: number(0),
+        grouped_ns: if backward { number(7) } else { 0.0 },
+        tile_ns: if alone { 0.0 } else { number(8) },
+        grouped_tile_ns: if backward && !alone { number(9) } else { 0.0 },
+        later: if alone { 1.0 } else { 1.0 - number(10).min(0.5) },
         block_ns: number(1),
         step_ns: std::array::from_fn(|kind| number(2) * number(KINDS + kind)),
         unaligned: if alone && !backward { number(6).max(1.0) } else { 1.0 },
@@ -67,7 +74,8 @@ impl PassLaws {
     /// Fits the laws of a pass to all attention rows of a profile.
     pub(crate) fn fit(profile: &Profile, pass: Pass) -> Self {
         let sms = profile.card.multiprocessors;
-        let (alone, ragged): (Vec<Row>, Vec<Row>) = rows(profile, pass).into_iter().partition(Row::alone);
+        let (alone, ragged): (Vec<Row>, Vec<Row>) =
+            rows(profile, pass).into_iter().partition(|row: &Row| row.totals.alone());
         let expected = expected(profile, pass);
         let (mut one, mut many) = (expected, expected);
         let mut droop = Droop::none();
@@ -98,24 +106,37 @@ impl PassLaws {
 fn expected(profile: &Profile, pass: Pass) -> Numbers {
     let (card, attention) = (&profile.card, &profile.attention);
     let head_dim = f64::from(attention.head_dim);
-    let (products, overhead) = match pass {
-        Pass::Forward => (2.0, attention.launch_overhead_ns.forward),
-        Pass::Backward => (5.0, attention.launch_overhead_ns.backward),
+    let (products, step_length, overhead) = match pass {
+        Pass::Forward => (2.0, BLOCK, attention.launch_overhead_ns.forward),
+        Pass::Backward => (5.0, STEP_ROWS, attention.launch_overhead_ns.backward),
     };
-    let flops = products * 2.0 * f64::from(BLOCK * BLOCK) * head_dim;
+    let flops = products * 2.0 * f64::from(BLOCK * step_length) * head_dim;
     let step = libm::log(flops / (card.bf16_flops_per_s / f64::from(card.multiprocessors)) / REACHED * 1e9);
     let element = 2.0 * head_dim / card.memory_bandwidth.bytes_per_s() * 1e9;
     let [row, key] = [10.0 * element, 4.0 * element].map(libm::log);
-    [libm::log(0.6 * overhead), step, step, row, key, libm::log(0.03), 0.0, 0.0, 0.0, 0.0]
+    [
+        libm::log(0.6 * overhead),
+        step,
+        step,
+        row,
+        key,
+        libm::log(0.03),
+        0.0,
+        libm::log(0.2 * overhead),
+        libm::log(50.0),
+        libm::log(200.0),
+        libm::log(0.02),
+        0.0,
+        0.0,
+        0.0,
+    ]
 }
 
 /// Length of a row that keeps the card full, and how much slower than without droop it was.
 fn slower(law: &Law, row: &Row) -> Option<(f64, f64)> {
-    let none = Droop::none();
-    let work = law.work(row.kind, row.heads.query, &row.totals);
-    let found = law.call_ns(row.kind, row.heads, &row.totals, &none, row.longest.iter().copied());
-    let makespan = found - law.overhead_ns - law.moved(row.heads, row.totals.rows, row.totals.keys) - law.busy * work;
-    (work >= 0.8 * makespan).then(|| (makespan, 1.0 + (row.ns - found) / work))
+    let parts = law.parts(row.kind, row.heads, &row.totals, row.late(law), row.longest.iter().copied());
+    let found = parts.fixed + parts.makespan + law.busy * parts.work;
+    (parts.work >= 0.8 * parts.makespan).then(|| (parts.makespan, 1.0 + (row.ns - found) / parts.work))
 }
 
 /// Steps of Gauss and Newton on the logarithms of times; rows far off count less.
@@ -137,7 +158,14 @@ fn approach(numbers: &mut Numbers, expected: &Numbers, rows: &[Row], droop: &Dro
         });
         for row in rows {
             let log = |law: &Law| {
-                libm::log(law.call_ns(row.kind, row.heads, &row.totals, droop, row.longest.iter().copied()))
+                libm::log(law.call_ns(
+                    row.kind,
+                    row.heads,
+                    &row.totals,
+                    droop,
+                    row.late(law),
+                    row.longest.iter().copied(),
+                ))
             };
             let found = log(&now);
             let left = libm::log(row.ns) - found;
@@ -179,13 +207,21 @@ fn solve<const N: usize, const M: usize>(mut rows: [[f64; M]; N]) -> [f64; N] {
 
 fn rows(profile: &Profile, pass: Pass) -> Vec<Row> {
     let attention = &profile.attention;
+    let nominal = law(pass, false, profile.card.multiprocessors, &expected(profile, pass));
     let row = |kind, heads: (u32, u32), tiles: Vec<(u32, u32)>, ns| {
         let mut totals = Totals::default();
-        tiles.iter().for_each(|&(q, k)| totals.add(pass, kind, q, k));
+        let mut late: Vec<(Totals, (u32, u32))> = Vec::with_capacity(tiles.len());
+        for &(q, k) in &tiles {
+            let before = totals;
+            totals.add(pass, kind, q, k);
+            late.push((if nominal.longest_first(kind) { before } else { totals }, (q, k)));
+        }
+        late.sort_by(|a, b| nominal.late(kind, heads.0, &b.0, b.1).total_cmp(&nominal.late(kind, heads.0, &a.0, a.1)));
+        late.truncate(if totals.tiles > 1 { LONGEST } else { 0 });
         let mut longest = tiles;
         longest.sort_by_key(|(q, k)| std::cmp::Reverse(u64::from(*q) * u64::from(*k)));
         longest.truncate(LONGEST);
-        Row { kind, heads: Heads { query: heads.0, grouped: heads.1 < heads.0 }, totals, longest, ns }
+        Row { kind, heads: Heads { query: heads.0, grouped: heads.1 < heads.0 }, totals, longest, late, ns }
     };
     let singles = [
         (Kind::Square, &attention.square),

@@ -35,13 +35,24 @@ impl Plan<'_> {
     }
 }
 
-/// Modes beside the whole program. Transfers come first, after which cards are coolest, and the whole program last, since
-/// it leaves what the backward reads.
-const APART: [(run::Mode, Mode); 3] = [
-    (run::Mode::Transfers, Mode::TransfersOnly),
-    (run::Mode::Compute, Mode::ComputeOnly),
-    (run::Mode::Bare, Mode::Bare),
-];
+/// What is timed side by side, in the order of the repetition `number`: transfers first, which hardly load a card, then the
+/// others in an order that turns round every time and begins elsewhere every second time, so that a card that slows down or
+/// warms up favours none of them. A wave that sends nothing has no transfers, and its computation is the whole program.
+fn side_by_side(sends: bool, number: u32) -> Vec<(run::Mode, Mode)> {
+    let mut all = vec![(run::Mode::Bare, Mode::Bare), (run::Mode::Whole, Mode::All)];
+    if sends {
+        all.insert(0, (run::Mode::Compute, Mode::ComputeOnly));
+    }
+    let turned = number as usize / 2 % all.len();
+    all.rotate_left(turned);
+    if number % 2 == 1 {
+        all.reverse();
+    }
+    if sends {
+        all.insert(0, (run::Mode::Transfers, Mode::TransfersOnly));
+    }
+    all
+}
 
 /// What measuring spent on the host's clock.
 #[derive(Clone, Copy, Debug, Default)]
@@ -88,8 +99,8 @@ pub(super) fn measure(
             let why = match entrant.taken {
                 0 => format!("not measured: {spent}"),
                 taken => {
-                    let all = block.rounds * block.samples * entrant.waves.len() as u32;
-                    format!("{taken} of {all} samples of its waves: {spent}")
+                    let all = 2 * block.rounds * block.samples * entrant.waves.len() as u32;
+                    format!("{taken} of {all} samples of passes of its waves: {spent}")
                 }
             };
             log.failed(&block.failed(&entrant.name, why))?;
@@ -143,32 +154,68 @@ impl Turns<'_> {
             }
             self.ready(block, round, at, number, wave)?;
             let row = row(self.plan, block, &block.entrants[at].name, number, wave);
-            for warm_up in 0..block.warm_up {
-                let sample = round * block.warm_up + warm_up;
-                for pass in [Pass::Forward, Pass::Backward] {
-                    self.execute(&row, pass, Mode::All, run::Mode::Whole, sample, true)?;
-                }
-            }
+            self.warm_up(block, round, &row, Pass::Forward)?;
             self.states(block, round, at, number)?;
-            for sample in 0..block.samples {
-                if self.over() {
-                    return Ok(Standing::LeftOut);
-                }
-                let apart = if round == 0 && sample < block.apart { &APART[..] } else { &[] };
-                for pass in [Pass::Forward, Pass::Backward] {
-                    // Side by side with the whole, so that a card that slows down slows all of them.
-                    for (mode, word) in apart {
-                        if *word != Mode::TransfersOnly || wave.sends(pass) {
-                            self.execute(&row, pass, *word, *mode, sample, false)?;
-                        }
-                    }
-                    self.execute(&row, pass, Mode::All, run::Mode::Whole, round * block.samples + sample, false)?;
-                }
-                block.entrants[at].taken += 1;
+            let forward = self.samples(block, round, &row, Pass::Forward, wave.sends(Pass::Forward))?;
+            block.entrants[at].taken += forward;
+            if forward < block.samples {
+                return Ok(Standing::LeftOut);
+            }
+            self.warm_up(block, round, &row, Pass::Backward)?;
+            let backward = self.samples(block, round, &row, Pass::Backward, wave.sends(Pass::Backward))?;
+            block.entrants[at].taken += backward;
+            if backward < block.samples {
+                return Ok(Standing::LeftOut);
             }
             self.states(block, round, at, number)?;
         }
         Ok(Standing::In)
+    }
+
+    /// Untimed executions of a pass, after which the memory holds what the pass leaves there: parts of it then run on what
+    /// they run on inside the whole.
+    fn warm_up(&mut self, block: &Block<'_>, round: u32, row: &Sample, pass: Pass) -> Result<(), Failure> {
+        for warm_up in 0..block.warm_up {
+            let taken = Taken { pass, mode: Mode::All, sample: round * block.warm_up + warm_up, warm_up: true };
+            self.execute(row, &taken, run::Mode::Whole)?;
+        }
+        if block.warm_up == 0 {
+            self.untimed(pass)?;
+        }
+        Ok(())
+    }
+
+    /// Samples of a pass of the loaded wave, of which the first ones have its parts beside the whole. Returns how many there
+    /// are; fewer than asked for when the budget is spent.
+    fn samples(
+        &mut self,
+        block: &Block<'_>,
+        round: u32,
+        row: &Sample,
+        pass: Pass,
+        sends: bool,
+    ) -> Result<u32, Failure> {
+        let apart = block.apart.min(block.samples);
+        let mut last = Mode::All;
+        for sample in 0..block.samples {
+            if self.over() {
+                return Ok(sample);
+            }
+            let modes = match sample < apart {
+                true => side_by_side(sends, round * apart + sample),
+                false => vec![(run::Mode::Whole, Mode::All)],
+            };
+            for (mode, word) in modes {
+                let taken = Taken { pass, mode: word, sample: round * block.samples + sample, warm_up: false };
+                self.execute(row, &taken, mode)?;
+                last = word;
+            }
+        }
+        // The backward reads what a whole forward leaves.
+        if pass == Pass::Forward && last != Mode::All {
+            self.untimed(pass)?;
+        }
+        Ok(block.samples)
     }
 
     /// Loads a wave, gives it inputs, and verifies it where it runs for the first time.
@@ -192,19 +239,18 @@ impl Turns<'_> {
         self.log.states(&block.place(&block.entrants[at].name, number), round, &states)
     }
 
-    fn execute(
-        &mut self,
-        row: &Sample,
-        pass: Pass,
-        word: Mode,
-        mode: run::Mode,
-        sample: u32,
-        warm_up: bool,
-    ) -> Result<(), Failure> {
+    fn execute(&mut self, row: &Sample, taken: &Taken, mode: run::Mode) -> Result<(), Failure> {
         let begun = Instant::now();
-        let times = self.bench.execute(pass, mode);
+        let times = self.bench.execute(taken.pass, mode);
         self.spent.executing += begun.elapsed();
-        self.log.samples(row, &Taken { pass, mode: word, sample, warm_up }, &times?)
+        self.log.samples(row, taken, &times?)
+    }
+
+    fn untimed(&mut self, pass: Pass) -> Result<(), Failure> {
+        let begun = Instant::now();
+        let times = self.bench.execute(pass, run::Mode::Whole);
+        self.spent.executing += begun.elapsed();
+        times.map(drop)
     }
 }
 
@@ -331,9 +377,12 @@ mod tests {
         // Transports x rounds x samples x passes x ranks.
         assert_eq!(count("ulysses", Mode::All, false), 2 * 2 * 4 * 2 * 2);
         assert_eq!(count("ulysses", Mode::All, true), 2 * 2 * 2 * 2 * 2);
-        assert_eq!(count("ulysses", Mode::Bare, false), 2 * 3 * 2 * 2);
+        // Parts of a wave beside three of the samples of every round.
+        let parts = [Mode::Bare, Mode::ComputeOnly, Mode::TransfersOnly];
+        assert_eq!(parts.map(|mode| count("ulysses", mode, false)), [2 * 2 * 3 * 2 * 2; 3]);
+        assert_eq!(parts.map(|mode| count("libra", mode, false)), [2 * 2, 0, 0]);
         assert_eq!(count("libra", Mode::All, false), 2 * 2);
-        assert_eq!((count("libra", Mode::TransfersOnly, false), count("ring-zigzag", Mode::All, false)), (0, 0));
+        assert_eq!(count("ring-zigzag", Mode::All, false), 0);
         let why = |system: &str, case: &str| {
             let found = run.failures.iter().find(|f| f.system == system && f.case == case);
             found.map(|f| f.reason.clone()).unwrap_or_default()
@@ -364,6 +413,33 @@ mod tests {
     }
 
     #[test]
+    fn no_mode_is_favoured_by_its_place() {
+        for (sends, count, rest) in [(false, 2, 0), (true, 3, 1)] {
+            let mut places: std::collections::BTreeMap<Mode, Vec<usize>> = std::collections::BTreeMap::new();
+            for number in 0..2 * count {
+                let order = side_by_side(sends, number);
+                assert_eq!(order.len(), count as usize + rest);
+                assert!(!sends || order[0].1 == Mode::TransfersOnly);
+                order
+                    .iter()
+                    .skip(rest)
+                    .enumerate()
+                    .for_each(|(at, (_, mode))| places.entry(*mode).or_default().push(at));
+                // Two repetitions have every mode as early as late.
+                if number % 2 == 1 {
+                    let sums: Vec<usize> = places.values().map(|places| places.iter().rev().take(2).sum()).collect();
+                    assert!(sums.iter().all(|sum| *sum == count as usize - 1), "{order:?}");
+                }
+            }
+            for (mode, mut places) in places {
+                places.sort_unstable();
+                let each: Vec<usize> = (0..count as usize).flat_map(|place| [place, place]).collect();
+                assert_eq!(places, each, "{mode:?}");
+            }
+        }
+    }
+
+    #[test]
     fn a_spent_budget_begins_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
         let found = study(folder.path());
@@ -384,7 +460,7 @@ mod tests {
         run_all(&plan, &mut fake, &mut log);
         log.finish().expect("finished");
         let failures = std::fs::read_to_string(folder.path().join("failures.csv")).expect("rows");
-        assert!(failures.contains("of 8 samples of its waves: the budget of 1 s was spent"), "{failures}");
+        assert!(failures.contains("of 16 samples of passes of its waves: the budget of 1 s was spent"), "{failures}");
         assert!(failures.contains("not measured: the budget of 1 s was spent"), "{failures}");
     }
 

@@ -26,7 +26,7 @@ pub struct StudyFile {
     pub samples: u32,
     /// Untimed executions before them.
     pub warm_up: u32,
-    /// Timed executions of computation alone, transfers alone and bare attention calls, in the first round.
+    /// Samples of a round beside which computation alone, transfers alone and bare attention calls are timed, too.
     #[serde(default = "three")]
     pub apart: u32,
     /// How often the systems take turns.
@@ -67,7 +67,7 @@ pub struct CaseFile {
     pub samples: Option<u32>,
     /// Untimed executions before them, in place of the study's.
     pub warm_up: Option<u32>,
-    /// Timed executions of parts of a wave, in place of the study's.
+    /// Samples of a round that have parts of the wave beside them, in place of the study's.
     pub apart: Option<u32>,
     /// How often the systems take turns, in place of the study's.
     pub rounds: Option<u32>,
