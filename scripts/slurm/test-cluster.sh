@@ -96,14 +96,15 @@ EOF
     echo "PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP"
 } >"$base/slurm.conf"
 export SLURM_CONF=$base/slurm.conf
-# Where PMIx keeps its sockets has one name on all nodes: each node has a folder of its own there.
+# Where PMIx keeps its sockets, and MPI the memory that ranks of a node share, has one name on all nodes: each node has a folder of
+# its own there.
 mkdir -m 700 "$base/pmix"
 echo "PMIxCliTmpDirBase=$base/pmix" >"$base/mpi.conf"
 for _ in {1..50}; do [[ -S $base/munge/socket ]] && break; sleep 0.1; done
 slurmctld -D -i -f "$SLURM_CONF" >"$base/log/slurmctld.log" 2>&1 &
 pids+=($!)
 for ((i = 1; i <= nodes; i++)); do
-    unshare --mount sh -c 'mount -t tmpfs -o mode=700 tmpfs "$1" && exec slurmd -D -N "$2" -f "$SLURM_CONF"' \
+    unshare --mount sh -c 'mount -t tmpfs -o mode=700 tmpfs "$1" && mount -t tmpfs -o mode=1777 tmpfs /dev/shm && exec slurmd -D -N "$2" -f "$SLURM_CONF"' \
         slurmd "$base/pmix" "n$i" >"$base/log/slurmd-n$i.log" 2>&1 &
     pids+=($!)
     # Tests end a node by its process.

@@ -76,11 +76,27 @@ impl std::fmt::Display for Loss {
     }
 }
 
+/// A claim that somebody had before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Former {
+    /// Who had it.
+    pub owner: Owner,
+    /// Why it counts no more, as far as this process can tell: none where another judged one that was not given back.
+    pub loss: Option<Loss>,
+}
+
+impl Former {
+    /// True where the process ended in the middle of the work, so that the work may be why.
+    pub fn broke_down(&self) -> bool {
+        !matches!(self.loss, Some(Loss::Released | Loss::Requeued))
+    }
+}
+
 /// What came of an attempt to claim a name.
 #[derive(Debug)]
 pub enum Attempt {
-    /// It is this process's, after one that lost it.
-    Ours(Claim, Option<(Owner, Loss)>),
+    /// It is this process's, after those who lost it, in order.
+    Ours(Claim, Vec<Former>),
     /// A process that lives has it.
     Theirs(Owner),
     /// Its work is over, as [`Claims::done`] said.
@@ -164,7 +180,7 @@ impl Claims {
             ));
         }
         self.lives()?;
-        let mut before: Option<(Owner, Loss)> = None;
+        let mut before: Vec<Former> = Vec::new();
         for number in 1..=MOST {
             let path = self.path(name, number);
             let held = match files::read(&path)? {
@@ -178,24 +194,23 @@ impl Claims {
             };
             let text = String::from_utf8_lossy(&held).into_owned();
             let (id, state) = text.split_once(' ').unwrap_or((&text, ""));
-            if self.path(name, number + 1).exists() {
-                // Somebody has judged this one already.
-                continue;
-            }
             let owner = self.who(id, &path)?;
+            let judged = self.path(name, number + 1).exists();
             let loss = match state {
-                DONE if again(&owner) => {
-                    before = None;
+                DONE if judged || again(&owner) => {
+                    before.clear();
                     continue;
                 }
                 DONE => return Ok(Attempt::Done(owner)),
                 RELEASED => Some(Loss::Released),
-                _ => self.loss(&owner)?,
+                _ if owner.is_before_requeue_of(&self.owner) => Some(Loss::Requeued),
+                _ if judged => None,
+                _ => match self.loss(&owner)? {
+                    None => return Ok(Attempt::Theirs(owner)),
+                    loss => loss,
+                },
             };
-            match loss {
-                Some(loss) => before = Some((owner, loss)),
-                None => return Ok(Attempt::Theirs(owner)),
-            }
+            before.push(Former { owner, loss });
         }
         Err(ClusterError::folder(&self.folder, format!("{name} has been claimed {MOST} times")))
     }
@@ -274,9 +289,6 @@ impl Claims {
     fn loss(&self, owner: &Owner) -> Result<Option<Loss>, ClusterError> {
         if owner.id == self.owner.id {
             return Ok(None);
-        }
-        if owner.is_before_requeue_of(&self.owner) {
-            return Ok(Some(Loss::Requeued));
         }
         if owner.has_ended() {
             return Ok(Some(Loss::Ended));
@@ -373,7 +385,7 @@ mod tests {
 
     fn ours(claims: &Claims, name: &str) -> Option<(Claim, Option<Loss>)> {
         match claims.claim(name, |_| false).expect("an attempt") {
-            Attempt::Ours(claim, before) => Some((claim, before.map(|(_, loss)| loss))),
+            Attempt::Ours(claim, before) => Some((claim, before.last().and_then(|former| former.loss))),
             Attempt::Theirs(_) | Attempt::Done(_) => None,
         }
     }
@@ -394,7 +406,7 @@ mod tests {
         // Work that is over is done again only where that is asked for.
         b.done(&again).expect("noted");
         assert!(matches!(a.claim("x-1", |_| false), Ok(Attempt::Done(owner)) if owner == *b.owner()));
-        assert!(matches!(a.claim("x-1", |owner| owner == b.owner()), Ok(Attempt::Ours(_, None))));
+        assert!(matches!(a.claim("x-1", |owner| owner == b.owner()), Ok(Attempt::Ours(_, before)) if before.is_empty()));
         for wrong in ["", "../x", "a.b", "a/b", "a\0"] {
             assert!(a.claim(wrong, |_| false).is_err(), "{wrong:?}");
         }
@@ -419,6 +431,31 @@ mod tests {
         assert_eq!(taken.len(), 1, "{taken:?}");
         assert!(matches!(taken[0].1, Some(Loss::Silent(time)) if time > lost_after));
         assert!(!lost.is_ours(&claim).expect("known"));
+    }
+
+    #[test]
+    fn all_who_had_a_name_are_known() {
+        let (_dir, folder) = folder();
+        let lost_after = Duration::from_millis(100);
+        let first = Claims::join(&folder, me(), LONG).expect("joined");
+        let (claim, _) = ours(&first, "x").expect("ours");
+        first.release(&claim).expect("released");
+        let (second, third) = (elsewhere(&folder, LONG), elsewhere(&folder, LONG));
+        ours(&second, "x").expect("ours");
+        std::thread::sleep(lost_after * 3);
+        let judge = || Claims::join(&folder, me(), lost_after).expect("joined");
+        assert!(matches!(ours(&judge(), "x"), Some((_, Some(Loss::Silent(_))))));
+        // The one that judged has ended here, as far as the fourth can tell by its silence.
+        let path = judge().path("x", 3);
+        fs::write(&path, &third.owner.id).expect("written");
+        std::thread::sleep(lost_after * 3);
+        let Attempt::Ours(claim, before) = judge().claim("x", |_| false).expect("an attempt") else {
+            panic!("not ours");
+        };
+        assert_eq!(claim.number, 4);
+        let found: Vec<bool> = before.iter().map(Former::broke_down).collect();
+        assert_eq!(found, [false, true, true], "{before:?}");
+        assert_eq!(before[1], Former { owner: second.owner.clone(), loss: None });
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod owner;
 mod placement;
 mod rendezvous;
 
-pub use claims::{Attempt, Claim, Claims, Loss};
+pub use claims::{Attempt, Claim, Claims, Former, Loss};
 pub use error::ClusterError;
 pub use launch::{Job, Launch, Launcher, ProcessModel};
 pub use owner::Owner;

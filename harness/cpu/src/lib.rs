@@ -29,7 +29,7 @@ mod verify;
 pub use compare::{Found, Place, Report, TOLERANCE, TensorReport, Wrong, compare};
 pub use error::CpuError;
 pub use inputs::{Inputs, Needle, needles};
-pub use processes::{MpiSession, Processes, Transport};
+pub use processes::{Processes, Transport};
 pub use run::{Outputs, RunOptions, run};
 pub use table::Table;
 pub use verify::{measure, verify};

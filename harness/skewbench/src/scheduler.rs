@@ -17,7 +17,7 @@ use crate::cells::{self, CellSpec, Resources};
 use crate::experiment::Expanded;
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
-use crate::share::{Board, Session, Turns};
+use crate::share::{Board, Session, Turn, Turns};
 use crate::terminal::printable;
 
 /// Bytes of the standard error of programs that a process keeps in the event logs.
@@ -269,7 +269,7 @@ pub fn execute(
     let board = Cells { jobs: &jobs, ids: &all };
     let mut room = MOST_STANDARD_ERROR;
     let mut turns = Turns::new(options.session.as_ref(), &all, options.requeue);
-    while let Some(turn) = turns.next(&board)? {
+    while let Some(Turn { cell: turn, given_up }) = turns.next(&board)? {
         let (id, cell) = distinct[turn].clone();
         let waiting: Vec<&Job<'_>> =
             jobs.iter().filter(|job| job.ids.contains(&id) && !job.run.is_finished(&id)).collect();
@@ -281,9 +281,10 @@ pub fn execute(
         check_interrupted()?;
         outcome.computed += 1;
         let started = Instant::now();
-        let result = match stored(&jobs, &id)? {
-            Some(tables) => Ok((tables, Timings::new())),
-            None => cells::compute(cell, resources).map(|computed| {
+        let result = match (stored(&jobs, &id)?, given_up) {
+            (Some(tables), _) => Ok((tables, Timings::new())),
+            (None, Some(why)) => Err(Failure::new(Exit::Unavailable, why)),
+            (None, None) => cells::compute(cell, resources).map(|computed| {
                 let named = computed.tables.into_iter().map(|(kind, table)| (kind.to_owned(), table));
                 (named.collect::<Named>(), computed.timings)
             }),

@@ -15,7 +15,7 @@ use crate::cli::{Format, Interpreter, VerifyArgs};
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
 use crate::scheduler::{check_interrupted, watch_interruptions};
-use crate::share::{Group, connect, detect};
+use crate::share::{Group, detect, together};
 
 /// Systems that are built in, and programs.
 struct Programs<'a>(&'a Catalogue);
@@ -62,7 +62,11 @@ struct Tally<'b> {
 /// Unknown systems; a system that fails.
 pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
     let launch = detect()?;
-    let session = connect(&launch)?;
+    together(&launch, |group| verify(args, group, launch.rank == 0))
+}
+
+/// Verifies in all processes of a group alike; the one that `speaks` prints what came of it.
+fn verify(args: &VerifyArgs, group: Option<&Group<'_>>, speaks: bool) -> Result<(), Failure> {
     watch_interruptions();
     let asked: Vec<String> = if args.systems.is_empty() {
         registry::SYSTEMS.iter().map(|s| s.name.to_owned()).collect()
@@ -78,8 +82,7 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
     };
     let options = CardOptions { kernel: args.kernel, repeatable: args.repeatable };
     let cards = args.backends.contains(&Interpreter::Cuda).then(|| Cards::open(options)).transpose()?;
-    let group = session.as_ref().map(|session| Group::new(session.transport()));
-    let backends = backends(&args.backends, group.as_ref(), cards.as_ref());
+    let backends = backends(&args.backends, group, cards.as_ref());
     let progress = Progress::new("systems", names.len() as u64);
     let mut tallies = Vec::new();
     for name in &names {
@@ -88,8 +91,6 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
     }
     progress.finish();
     let rows: Vec<Map<String, Value>> = tallies.iter().map(|(name, tally)| tally.row(name, args.format)).collect();
-    // All processes come to the same end; the first one says it.
-    let speaks = launch.rank == 0;
     if speaks {
         output::records(&rows, args.format)?;
     }

@@ -1,20 +1,36 @@
 use std::time::Duration;
 
 use skewbench_cluster::Launch;
-use skewbench_cpu::{Inputs, MpiSession, Processes, Report, RunOptions, TOLERANCE, Transport};
+use skewbench_cpu::{Inputs, Processes, Report, RunOptions, TOLERANCE};
 use skewbench_exec::Program;
 use skewbench_verify::{Case, Runner};
 
+use super::mpi::MpiSession;
 use crate::failure::{Exit, Failure};
 
 /// How long ranks wait for each other in a program before they give it up: less than survivors of a fault may take to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Connects the processes of a launch by MPI; none for a process alone.
+/// Does work in all processes of a launch, which MPI connects; a process alone has no group. All of them come to the same end,
+/// but where one is interrupted: the others would wait for it, so that it ends them.
 ///
 /// # Errors
-/// A program without MPI, an MPI that cannot be used, and one that sees another launch than the variables say.
-pub fn connect(launch: &Launch) -> Result<Option<MpiSession>, Failure> {
+/// A program without MPI, an MPI that cannot be used, and one that sees another launch than the variables say; those of the
+/// work.
+pub fn together(launch: &Launch, work: impl FnOnce(Option<&Group<'_>>) -> Result<(), Failure>) -> Result<(), Failure> {
+    let Some(session) = connect(launch)? else { return work(None) };
+    let result = work(Some(&Group(Processes::new(session.transport()))));
+    if let Err(failure) = &result
+        && failure.exit == Exit::Interrupted
+    {
+        eprintln!("error: rank {} on {}: {failure}", launch.rank, launch.host);
+        session.abort(i32::from(failure.exit as u8));
+    }
+    result
+}
+
+/// The processes of a launch; none for a process alone.
+fn connect(launch: &Launch) -> Result<Option<MpiSession>, Failure> {
     if launch.world == 1 {
         return Ok(None);
     }
@@ -33,13 +49,6 @@ pub fn connect(launch: &Launch) -> Result<Option<MpiSession>, Failure> {
 
 /// Runs programs on the CPU, their ranks in the processes of a launch.
 pub struct Group<'t>(Processes<'t>);
-
-impl<'t> Group<'t> {
-    /// The processes of a transport.
-    pub fn new(transport: &'t dyn Transport) -> Self {
-        Self(Processes::new(transport))
-    }
-}
 
 impl Runner for Group<'_> {
     fn name(&self) -> &'static str {

@@ -2,7 +2,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use serde_json::json;
-use skewbench_cluster::{Attempt, Claim, ClusterError, Loss, Owner};
+use skewbench_cluster::{Attempt, Claim, ClusterError, Former, Loss, Owner};
 use skewbench_store::{CellId, CellStatus};
 
 use super::Session;
@@ -11,6 +11,17 @@ use crate::scheduler::check_interrupted;
 
 /// How long a process that waits for others sleeps before it looks again.
 const NAP: Duration = Duration::from_millis(500);
+/// Processes that may break down in the middle of a cell before it counts as their cause.
+const MOST_BROKEN: usize = 3;
+
+/// A cell whose turn has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Its number.
+    pub cell: usize,
+    /// Why it is not computed but fails: so many processes broke down in the middle of it.
+    pub given_up: Option<String>,
+}
 
 /// What the runs of a study hold, by the number of a cell.
 pub trait Board {
@@ -67,15 +78,17 @@ impl<'a> Turns<'a> {
     ///
     /// # Errors
     /// An interruption, claims that cannot be made, a store that cannot be read.
-    pub fn next(&mut self, board: &dyn Board) -> Result<Option<usize>, Failure> {
-        let Some(session) = self.session else { return Ok(self.ahead.pop_front()) };
+    pub fn next(&mut self, board: &dyn Board) -> Result<Option<Turn>, Failure> {
+        let Some(session) = self.session else {
+            return Ok(self.ahead.pop_front().map(|cell| Turn { cell, given_up: None }));
+        };
         // Cells that others had are looked at once more at the end: some will be done, some lost.
         let mut last = usize::MAX;
         loop {
             while let Some(cell) = self.ahead.pop_front() {
                 check_interrupted()?;
-                if self.attempt(session, board, cell)? {
-                    return Ok(Some(cell));
+                if let Some(turn) = self.attempt(session, board, cell)? {
+                    return Ok(Some(turn));
                 }
             }
             board.look_again()?;
@@ -102,22 +115,22 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// True when the cell is this process's to compute.
-    fn attempt(&mut self, session: &Session, board: &dyn Board, cell: usize) -> Result<bool, Failure> {
+    /// The cell, when it is this process's to compute.
+    fn attempt(&mut self, session: &Session, board: &dyn Board, cell: usize) -> Result<Option<Turn>, Failure> {
         if self.is_done(board, cell) {
-            return Ok(false);
+            return Ok(None);
         }
         let found = board.result_of(cell)?;
         if self.is_done(board, cell) {
-            return Ok(false);
+            return Ok(None);
         }
         let failed = found != CellStatus::Missing;
         let submission = &session.claims.owner().submission;
         match session.claims.claim(self.ids[cell].as_str(), |owner| failed && owner.submission != *submission) {
-            Ok(Attempt::Ours(claim, lost)) => {
+            Ok(Attempt::Ours(claim, before)) => {
                 self.claim = Some(claim);
-                if let Some((owner, loss)) = lost {
-                    board.taken_over(cell, &owner, loss)?;
+                if let Some(Former { owner, loss: Some(loss) }) = before.last() {
+                    board.taken_over(cell, owner, *loss)?;
                 }
                 // Whoever lost the claim may have stored the result, and whoever sealed the runs removes it.
                 let found = board.result_of(cell)?;
@@ -131,18 +144,18 @@ impl<'a> Turns<'a> {
                 } else {
                     self.over(cell, found != CellStatus::Finished)?;
                 }
-                Ok(needed)
+                Ok(needed.then(|| Turn { cell, given_up: given_up(&before) }))
             }
             Ok(Attempt::Theirs(_)) => {
                 self.held.push(cell);
-                Ok(false)
+                Ok(None)
             }
             Ok(Attempt::Done(_)) => {
                 self.failed.insert(cell);
-                Ok(false)
+                Ok(None)
             }
             // Whoever sealed the runs removed the claims.
-            Err(ClusterError::Io { .. }) if board.is_sealed()? => Ok(false),
+            Err(ClusterError::Io { .. }) if board.is_sealed()? => Ok(None),
             Err(e) => Err(e.into()),
         }
     }
@@ -195,6 +208,16 @@ impl<'a> Turns<'a> {
             }
         }
     }
+}
+
+/// Why a cell is computed no more; none as long as few broke down in it.
+fn given_up(before: &[Former]) -> Option<String> {
+    let broken: Vec<String> =
+        before.iter().filter(|former| former.broke_down()).map(|former| former.owner.to_string()).collect();
+    (broken.len() >= MOST_BROKEN).then(|| {
+        let (n, all) = (broken.len(), broken.join(", "));
+        format!("{n} processes ended without a word while they computed it, out of memory or killed: {all}")
+    })
 }
 
 impl Drop for Turns<'_> {
