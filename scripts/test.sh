@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs every check of the project and ends with a line `N passed, N failed, N skipped`. Exits 1 when one failed.
 #
-# Needs Rust. What needs more (headless Chromium, Python with pyarrow, checkers of pages from npm) installs it where it can, and is skipped with its reason where it
-# cannot; so is what needs an NVIDIA card. One profile is built once.
+# Needs Rust. What needs more (headless Chromium, Python with pyarrow, checkers of pages from npm, Slurm and MPI) installs it where it
+# can, and is skipped with its reason where it cannot; so is what needs an NVIDIA card. One profile is built once.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -61,6 +61,19 @@ chromium() {
     fi
 }
 
+slurm() {
+    local program
+    for program in munged slurmctld slurmd mpirun; do
+        command -v "$program" >/dev/null && continue
+        [[ $(id -u) -eq 0 ]] && command -v apt-get >/dev/null || return 1
+        echo "installing slurm-wlm, munge, openmpi-bin and faketime"
+        DEBIAN_FRONTEND=noninteractive apt-get update -qq &&
+            DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends slurm-wlm munge openmpi-bin faketime >/dev/null
+        return
+    done
+    [[ $(id -u) -eq 0 ]] && command -v python3 >/dev/null
+}
+
 # A Python with pyarrow, in a folder of its own.
 pyarrow() {
     python3 -m venv "$work/venv" && "$work/venv/bin/pip" install --quiet --disable-pip-version-check pyarrow
@@ -92,6 +105,8 @@ else
     skip "Python example of a system" "python3 is not installed"
 fi
 
+check "10 million samples of 256 ranks merged" cargo run --release --locked --quiet -p skewbench-store --example merge || true
+
 # On machines with a card and its libraries.
 card=0
 cargo run --release --locked --quiet -- verify --backend cuda --system ulysses --cases 1 >/dev/null 2>"$work/card" || card=$?
@@ -103,6 +118,14 @@ if [[ $card -ne 11 ]]; then
     check "a process a card" cargo run --release --locked --quiet -p skewbench-cuda --example process_check || true
 else
     skip "verification on cards" "$(tail -n 1 "$work/card")"
+fi
+
+# A real cluster: Slurm and MPI from Debian, four nodes on this host.
+if slurm; then
+    check "on a Slurm cluster" scripts/slurm/test-cluster.sh scripts/slurm/cluster_tests.py --program "${CARGO_TARGET_DIR:-target}/release/skewbench" \
+        --faults docs/FAULTS.md || true
+else
+    skip "on a Slurm cluster" "slurm-wlm, munge and openmpi-bin are not installed, and only root on Debian can install them here"
 fi
 
 run=$work/quick

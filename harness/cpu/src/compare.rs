@@ -1,4 +1,4 @@
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use skewbench_plan::Tensor;
 
 use crate::reference::Reference;
@@ -30,7 +30,7 @@ pub struct TensorReport {
 }
 
 /// An element of a result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// Packed sequence.
     pub seq: u32,
@@ -47,7 +47,7 @@ pub struct Place {
 }
 
 /// What a result has where it is worst.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Found {
     /// A number.

@@ -80,6 +80,9 @@ pub enum CpuError {
         /// Stream of the rank.
         stream: u32,
     },
+    /// In a group of processes: what another one found, or why there is no word from it.
+    #[error("{0}")]
+    Processes(String),
     /// The results are not those of dense attention.
     #[error(transparent)]
     Wrong(#[from] Wrong),

@@ -11,6 +11,7 @@ use skewbench_plan::{HeadRange, Mask, Pass, Span, Tensor};
 use crate::CpuError;
 use crate::kernel::{KeyValues, RowInputs, TileShape, backward, forward};
 use crate::memory::{Contribution, Memory, add, each_row, row_at, take};
+use crate::processes::Link;
 use crate::table::is_poison;
 use crate::transfers::{Arrived, Message};
 
@@ -90,6 +91,12 @@ impl<'a> RankState<'a> {
         Self { program, memory, kept, additions, launched, board: Mutex::new(board), wake: Condvar::new() }
     }
 
+    /// Takes in what another rank sends.
+    pub(crate) fn receive(&self, call: u32, from: u32, message: Message) {
+        self.lock().mail.insert((call, from), message);
+        self.wake.notify_all();
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, Board> {
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -102,6 +109,8 @@ pub(crate) struct PassRun<'a> {
     pub(crate) pass: Pass,
     pub(crate) places: Places<'a>,
     pub(crate) ranks: Vec<RankState<'a>>,
+    /// Other processes that run some of the ranks.
+    pub(crate) link: Option<Link<'a>>,
     pub(crate) patience: Duration,
     pub(crate) started: Instant,
     /// Nanoseconds from the start to the end of the last instruction so far.

@@ -8,6 +8,7 @@ use skewbench_plan::{CallMode, Pass, Tensor};
 
 use crate::memory::{Memory, each_row, elements};
 use crate::pass::{Halt, PassRun, RankState};
+use crate::processes::{Link, pump};
 use crate::table::is_poison;
 use crate::{CpuError, Inputs, Table};
 
@@ -101,32 +102,56 @@ impl Outputs {
 /// [`CpuError`] when the program cannot run on these inputs, or leaves results elsewhere than at home. Whether the
 /// results are right is for [`compare`](crate::compare()) to say.
 pub fn run(program: &Program, inputs: &Inputs, options: &RunOptions) -> Result<Outputs, CpuError> {
+    let parts = run_parts(program, inputs, options, None)?;
+    let mut outputs = Outputs::unwritten(inputs);
+    // What senders keep comes first: homes have the last word.
+    parts.kept().chain(parts.exits()).for_each(|memory| outputs.collect(memory));
+    (outputs.forward_trace, outputs.backward_trace) = (parts.forward_trace, parts.backward_trace);
+    Ok(outputs)
+}
+
+/// What both passes leave on the ranks of this process.
+pub(crate) struct Parts<'a> {
+    forward: Vec<RankState<'a>>,
+    backward: Vec<RankState<'a>>,
+    forward_trace: Vec<TraceEvent>,
+    backward_trace: Vec<TraceEvent>,
+}
+
+impl<'a> Parts<'a> {
+    /// LSE that senders keep.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = &Memory<'a>> {
+        self.forward.iter().flat_map(|state| &state.kept).filter(|m| m.buffer.tensor == Tensor::Lse)
+    }
+
+    /// Results that are home.
+    pub(crate) fn exits(&self) -> impl Iterator<Item = &Memory<'a>> {
+        let gradient = |tensor: Tensor| matches!(tensor, Tensor::DQ | Tensor::DK | Tensor::DV);
+        let forward = self.forward.iter().flat_map(|state| &state.memory);
+        let backward = self.backward.iter().flat_map(|state| &state.memory);
+        let exits = forward.chain(backward.filter(move |m| gradient(m.buffer.tensor)));
+        exits.filter(|m| m.buffer.kind == BufferKind::Exit)
+    }
+}
+
+/// Runs both passes of a program, of whose ranks other processes may run some.
+pub(crate) fn run_parts<'a>(
+    program: &'a Program,
+    inputs: &Inputs,
+    options: &RunOptions,
+    link: Option<Link<'a>>,
+) -> Result<Parts<'a>, CpuError> {
     fits(program, inputs)?;
     let all = [&program.forward, &program.backward].into_iter().flat_map(|pass| &pass.ranks).flat_map(|r| &r.buffers);
     let bytes = all.fold(0u64, |sum, buffer| sum.saturating_add(elements(buffer, program.shape).saturating_mul(4)));
     if bytes > options.memory_bytes {
         return Err(CpuError::Memory { bytes, limit: options.memory_bytes });
     }
-    let mut outputs = Outputs::unwritten(inputs);
-    let states = ranks(program, Pass::Forward, inputs, None)?;
-    let (forward, trace) = execute(program, Pass::Forward, states, options)?;
-    outputs.forward_trace = trace;
-    // What senders keep comes first: homes have the last word.
-    for memory in forward.iter().flat_map(|state| &state.kept).filter(|m| m.buffer.tensor == Tensor::Lse) {
-        outputs.collect(memory);
-    }
-    for memory in forward.iter().flat_map(|state| &state.memory).filter(|m| m.buffer.kind == BufferKind::Exit) {
-        outputs.collect(memory);
-    }
-    let states = ranks(program, Pass::Backward, inputs, Some(&forward))?;
-    let (backward, trace) = execute(program, Pass::Backward, states, options)?;
-    outputs.backward_trace = trace;
-    let gradient = |tensor: Tensor| matches!(tensor, Tensor::DQ | Tensor::DK | Tensor::DV);
-    let exits = backward.iter().flat_map(|state| &state.memory).filter(|m| m.buffer.kind == BufferKind::Exit);
-    for memory in exits.filter(|m| gradient(m.buffer.tensor)) {
-        outputs.collect(memory);
-    }
-    Ok(outputs)
+    let states = ranks(program, Pass::Forward, inputs, None, link)?;
+    let (forward, forward_trace) = execute(program, Pass::Forward, states, options, link)?;
+    let states = ranks(program, Pass::Backward, inputs, Some(&forward), link)?;
+    let (backward, backward_trace) = execute(program, Pass::Backward, states, options, link)?;
+    Ok(Parts { forward, backward, forward_trace, backward_trace })
 }
 
 fn fits(program: &Program, inputs: &Inputs) -> Result<(), CpuError> {
@@ -150,6 +175,7 @@ fn ranks<'a>(
     pass: Pass,
     inputs: &Inputs,
     forward: Option<&[RankState<'a>]>,
+    link: Option<Link<'a>>,
 ) -> Result<Vec<RankState<'a>>, CpuError> {
     let shape = program.shape;
     let table = program.pass(pass);
@@ -158,7 +184,9 @@ fn ranks<'a>(
     let taken = |call: u32| calls.get(call as usize).is_some_and(|call| call.mode == CallMode::Accumulate);
     let mut states = Vec::with_capacity(table.ranks.len());
     for (rank, body) in (0u32..).zip(&table.ranks) {
-        let memory: Vec<Memory<'a>> = body.buffers.iter().map(|buffer| Memory::new(buffer, shape)).collect();
+        let here = link.is_none_or(|link| link.is_here(rank));
+        let own = body.buffers.iter().filter(|_| here);
+        let memory: Vec<Memory<'a>> = own.map(|buffer| Memory::new(buffer, shape)).collect();
         for to in &memory {
             match (to.buffer.kind, forward.and_then(|all| all.get(rank as usize))) {
                 (BufferKind::Entry, _) => load(to, inputs)?,
@@ -170,7 +198,7 @@ fn ranks<'a>(
                 _ => {}
             }
         }
-        let later = program.backward.ranks.get(rank as usize).filter(|_| pass == Pass::Forward);
+        let later = program.backward.ranks.get(rank as usize).filter(|_| here && pass == Pass::Forward);
         let later = later.map(|body| body.buffers.as_slice()).unwrap_or_default().iter();
         let kept = later.filter(|buffer| matches!(buffer.kind, BufferKind::Kept(call) if taken(call)));
         let kept = kept.map(|buffer| Memory::new(buffer, shape)).collect();
@@ -211,12 +239,13 @@ fn load(to: &Memory<'_>, inputs: &Inputs) -> Result<(), CpuError> {
     Ok(())
 }
 
-/// Runs all streams of a pass, each in a thread of its own.
+/// Runs all streams of a pass, each in a thread of its own; those of ranks of other processes there.
 fn execute<'a>(
     program: &'a Program,
     pass: Pass,
     ranks: Vec<RankState<'a>>,
     options: &RunOptions,
+    link: Option<Link<'a>>,
 ) -> Result<(Vec<RankState<'a>>, Vec<TraceEvent>), CpuError> {
     let table = program.pass(pass);
     let run = PassRun {
@@ -225,6 +254,7 @@ fn execute<'a>(
         pass,
         places: Places::of(table)?,
         ranks,
+        link,
         patience: options.patience,
         started: Instant::now(),
         last_end: AtomicU64::new(0),
@@ -232,14 +262,35 @@ fn execute<'a>(
     };
     let failure: Mutex<Option<CpuError>> = Mutex::new(None);
     let stop = |error: CpuError| {
-        failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(link), None, false) = (link, &*failure, matches!(error, CpuError::Processes(_))) {
+            link.stop(&error);
+        }
+        failure.get_or_insert(error);
+        drop(failure);
         run.stopped.store(true, Ordering::Relaxed);
         run.ranks.iter().for_each(|state| state.wake.notify_all());
     };
     let mut trace = Vec::new();
+    let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let mut threads = Vec::new();
-        for (rank, state) in (0u32..).zip(&run.ranks) {
+        if let Some(link) = link {
+            let (run, stop, over) = (&run, &stop, &over);
+            let receive = move || {
+                let deliver = |to: u32, call, from, message| {
+                    if let Some(state) = run.ranks.get(to as usize) {
+                        state.receive(call, from, message);
+                    }
+                };
+                pump(link, pass, over, deliver, stop);
+            };
+            if let Err(error) = std::thread::Builder::new().spawn_scoped(scope, receive) {
+                stop(CpuError::Thread(error));
+            }
+        }
+        let here = |rank: u32| link.is_none_or(|link| link.is_here(rank));
+        for (rank, state) in (0u32..).zip(&run.ranks).filter(|(rank, _)| here(*rank)) {
             for stream in 0..state.program.streams.len() as u32 {
                 let (run, stop) = (&run, &stop);
                 let work = move || {
@@ -267,6 +318,7 @@ fn execute<'a>(
                 Err(_) => stop(CpuError::Abnormal { pass: run.name(), rank, stream }),
             }
         }
+        over.store(true, Ordering::SeqCst);
     });
     if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(error);

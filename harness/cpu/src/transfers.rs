@@ -177,10 +177,14 @@ impl PassRun<'_> {
                     Message::Sums(sums)
                 }
             };
-            let peer = self.ranks.get(to_one[0].1.to as usize);
+            let to = to_one[0].1.to;
+            if let Some(link) = self.link.filter(|link| !link.is_here(to)) {
+                link.send_to_rank(self.pass, call, (at.rank, to), &message).map_err(Halt::Here)?;
+                continue;
+            }
+            let peer = self.ranks.get(to as usize);
             let peer = peer.ok_or_else(|| self.fail(at, format!("call {call} sends to a rank that does not exist")))?;
-            peer.lock().mail.insert((call, at.rank), message);
-            peer.wake.notify_all();
+            peer.receive(call, at.rank, message);
         }
         let mut received = self.moves(transfer, at.rank, false, |mv| mv.from != at.rank);
         received.sort_by_key(|(_, mv)| mv.from);

@@ -6,9 +6,11 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::commands;
+use crate::commands::slurm::SlurmCommand;
 use crate::experiment::Objective;
 use crate::failure::{Exit, Failure};
 use crate::imported::Of;
+use crate::terminal::printable;
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 ok, 1 internal, 2 usage, 10 configuration or input, 11 unavailable, 12 verification failed,
@@ -136,6 +138,9 @@ enum Command {
     /// Check, export and import runs
     #[command(subcommand)]
     Results(ResultsCommand),
+    /// Fill batch scripts of Slurm and submit them
+    #[command(subcommand)]
+    Slurm(SlurmCommand),
     /// Print shell completions
     Completions {
         /// Shell.
@@ -398,6 +403,13 @@ pub struct CommonRunArgs {
     /// Set aside a folder that holds other inputs, and start anew
     #[arg(long)]
     pub force: bool,
+    /// Compute the cells together with other processes that are given the same folder; so do processes that srun, mpirun or
+    /// torchrun started
+    #[arg(long)]
+    pub share: bool,
+    /// Seconds after which a process that shares cells counts as lost when it is silent; above a minute on network file systems
+    #[arg(long, value_name = "SECONDS", default_value_t = 180, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub lost_after: u32,
     /// Threads [default: all cores]
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
@@ -578,10 +590,11 @@ pub enum ResultsCommand {
         #[arg(long)]
         out: PathBuf,
     },
-    /// Unpack an archive into a new folder
+    /// Take a run from elsewhere into a new folder, if it is whole and unchanged
     Import {
-        /// Archive (.tar.zst)
-        archive: PathBuf,
+        /// Archive (.tar.zst), run folder, or a folder of several; not trusted
+        #[arg(value_name = "ARCHIVE|RUN")]
+        source: PathBuf,
         /// Folder to make
         #[arg(long)]
         out: PathBuf,
@@ -608,7 +621,7 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !failure.message.is_empty() {
-                eprintln!("error: {failure}");
+                eprintln!("error: {}", printable(&failure.message));
             }
             ExitCode::from(failure.exit as u8)
         }
@@ -631,6 +644,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Systems(args) => commands::systems::run(args.format),
         Command::Env(args) => commands::env::run(args.format),
         Command::Results(command) => commands::results::run(&command),
+        Command::Slurm(command) => commands::slurm::run(&command),
         Command::Completions { shell } => commands::shell::completions(shell),
         Command::Man => commands::shell::man(),
     }

@@ -14,6 +14,8 @@ pub mod present;
 pub mod progress;
 pub mod replay;
 pub mod scheduler;
+pub mod share;
 pub mod shipped;
+pub mod terminal;
 pub mod trace;
 pub mod tuner;

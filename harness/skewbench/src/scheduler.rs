@@ -1,17 +1,27 @@
-//! Computes the cells of one or several runs, each distinct cell once, and stores it in every run that planned it.
+//! Computes the cells of one or several runs, each distinct cell once, and stores it in every run that planned it; alone, or
+//! beside other processes that do the same.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
+use skewbench_cluster::{Attempt, Loss, Owner};
 use skewbench_external::Ledger;
-use skewbench_store::{Cell, CellId, GitState, OpenOptions, Opened, Run, RunInputs, StoreError, Table, Timings};
+use skewbench_store::{
+    Cell, CellId, CellStatus, GitState, OpenOptions, Opened, Run, RunInputs, RunStatus, StoreError, Table, Timings,
+};
 
 use crate::cells::{self, CellSpec, Resources};
 use crate::experiment::Expanded;
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
+use crate::share::{Board, Session, Turn, Turns};
+use crate::terminal::printable;
+
+/// Bytes of the standard error of programs that a process keeps in the event logs.
+const MOST_STANDARD_ERROR: usize = 16 << 20;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
@@ -50,6 +60,8 @@ pub struct Outcome {
     pub computed: usize,
     /// Cells that failed, over all runs.
     pub failed: usize,
+    /// This process sealed the runs, or found them so; of several that share cells one does.
+    pub sealed: bool,
 }
 
 /// How runs are opened.
@@ -63,6 +75,8 @@ pub struct Options {
     pub command: Vec<String>,
     /// The card that launches are timed on, for the manifest; null where there is none.
     pub devices: Value,
+    /// Other processes that compute the same cells.
+    pub session: Option<Session>,
 }
 
 /// The maps of a cell's coordinates, as the store keeps them.
@@ -111,6 +125,101 @@ struct Job<'a> {
     ids: Vec<CellId>,
 }
 
+/// Opens a run for this process alone, or beside others.
+fn open(dir: &Path, inputs: &RunInputs, options: &Options) -> Result<(Run, Opened), Failure> {
+    let Some(session) = &options.session else {
+        let open = OpenOptions { replace_other: options.force, retry_failed: options.requeue };
+        return Run::open(dir, inputs, open).map_err(store_failure);
+    };
+    if options.requeue {
+        reopen(dir, inputs, session)?;
+    }
+    Run::join(dir, inputs, &session.worker()).map_err(store_failure)
+}
+
+/// Opens a sealed run for its failed cells, by one of the processes that share it, and once a submission.
+fn reopen(dir: &Path, inputs: &RunInputs, session: &Session) -> Result<(), Failure> {
+    let name = format!("reopen-{}", &inputs.hash()[..24]);
+    loop {
+        check_interrupted()?;
+        match Run::manifest_of(dir).map_err(store_failure)? {
+            Some(manifest) if manifest.status == RunStatus::Complete && manifest.failed > 0 => {
+                if session.worked_on(&manifest) {
+                    return Ok(());
+                }
+            }
+            _ => return Ok(()),
+        }
+        if let Attempt::Ours(claim, _) = session.claims.claim(&name, |_| true)? {
+            let reopened = Run::reopen_failed(dir, inputs).map_err(store_failure);
+            session.claims.done(&claim)?;
+            return reopened.map(drop);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+}
+
+/// The runs of a study, for [`Turns`].
+struct Cells<'a> {
+    jobs: &'a [Job<'a>],
+    ids: &'a [CellId],
+}
+
+impl Cells<'_> {
+    fn holders(&self, cell: usize) -> impl Iterator<Item = (&Run, &CellId)> {
+        let id = &self.ids[cell];
+        self.jobs.iter().filter(move |job| job.ids.contains(id)).map(move |job| (&job.run, id))
+    }
+}
+
+/// A cell is missing where one of several runs lacks it, and failed where it failed in one.
+fn worst(a: CellStatus, b: CellStatus) -> CellStatus {
+    match (a, b) {
+        (CellStatus::Missing, _) | (_, CellStatus::Missing) => CellStatus::Missing,
+        (failed @ CellStatus::Failed { .. }, _) | (_, failed) => failed,
+    }
+}
+
+impl Board for Cells<'_> {
+    fn known(&self, cell: usize) -> CellStatus {
+        self.holders(cell).map(|(run, id)| run.known(id)).fold(CellStatus::Finished, worst)
+    }
+
+    fn look_again(&self) -> Result<(), Failure> {
+        self.jobs.iter().try_for_each(|job| job.run.look_again()).map_err(store_failure)
+    }
+
+    fn result_of(&self, cell: usize) -> Result<CellStatus, Failure> {
+        let mut all = CellStatus::Finished;
+        for (run, id) in self.holders(cell) {
+            all = worst(all, run.result_of(id).map_err(store_failure)?);
+        }
+        Ok(all)
+    }
+
+    fn retry(&self, cell: usize) {
+        self.holders(cell).for_each(|(run, id)| run.retry(id));
+    }
+
+    fn is_sealed(&self) -> Result<bool, Failure> {
+        for job in self.jobs {
+            if !job.run.is_sealed().map_err(store_failure)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn taken_over(&self, cell: usize, owner: &Owner, loss: Loss) -> Result<(), Failure> {
+        eprintln!("cell {} was {owner}'s; {loss}", self.ids[cell]);
+        for (run, id) in self.holders(cell) {
+            let fields = json!({ "cell": id, "from": owner, "why": loss.to_string() });
+            run.event("cell_taken_over", &fields).map_err(store_failure)?;
+        }
+        Ok(())
+    }
+}
+
 /// Runs experiments, each into its own folder. `before` is given all distinct cells before the first is computed, finished ones
 /// too, since what it chooses depends on all; none where all are finished.
 ///
@@ -125,11 +234,10 @@ pub fn execute(
 ) -> Result<Outcome, Failure> {
     let mut outcome = Outcome::default();
     let mut jobs = Vec::new();
-    let open = OpenOptions { replace_other: options.force, retry_failed: options.requeue };
     for (expanded, dir) in experiments {
         let inputs = inputs(expanded, resources, options);
         let ids: Vec<CellId> = inputs.cells.iter().map(|c| c.id.clone()).collect();
-        let (run, opened) = Run::open(dir, &inputs, open).map_err(store_failure)?;
+        let (run, opened) = open(dir, &inputs, options)?;
         outcome.planned += ids.len();
         outcome.reused += match opened {
             Opened::Fresh => 0,
@@ -141,6 +249,8 @@ pub fn execute(
     if outcome.reused > 0 {
         eprintln!("reusing {} finished cells of {}", outcome.reused, outcome.planned);
     }
+    let mut told = BTreeSet::new();
+    tell_damage(&jobs, &mut told);
     watch_interruptions();
 
     let mut distinct: Vec<(CellId, &CellSpec)> = Vec::new();
@@ -155,7 +265,12 @@ pub fn execute(
     let unfinished = distinct.iter().any(|(id, _)| !finished(id));
     before(&distinct.iter().filter(|_| unfinished).map(|(_, cell)| *cell).collect::<Vec<_>>())?;
     let progress = Progress::new("cells", distinct.len() as u64);
-    for (id, cell) in distinct {
+    let all: Vec<CellId> = distinct.iter().map(|(id, _)| id.clone()).collect();
+    let board = Cells { jobs: &jobs, ids: &all };
+    let mut room = MOST_STANDARD_ERROR;
+    let mut turns = Turns::new(options.session.as_ref(), &all, options.requeue);
+    while let Some(Turn { cell: turn, given_up }) = turns.next(&board)? {
+        let (id, cell) = distinct[turn].clone();
         let waiting: Vec<&Job<'_>> =
             jobs.iter().filter(|job| job.ids.contains(&id) && !job.run.is_finished(&id)).collect();
         let name = describe(cell);
@@ -166,9 +281,10 @@ pub fn execute(
         check_interrupted()?;
         outcome.computed += 1;
         let started = Instant::now();
-        let result = match stored(&jobs, &id)? {
-            Some(tables) => Ok((tables, Timings::new())),
-            None => cells::compute(cell, resources).map(|computed| {
+        let result = match (stored(&jobs, &id)?, given_up) {
+            (Some(tables), _) => Ok((tables, Timings::new())),
+            (None, Some(why)) => Err(Failure::new(Exit::Unavailable, why)),
+            (None, None) => cells::compute(cell, resources).map(|computed| {
                 let named = computed.tables.into_iter().map(|(kind, table)| (kind.to_owned(), table));
                 (named.collect::<Named>(), computed.timings)
             }),
@@ -184,17 +300,30 @@ pub fn execute(
         timings.insert("cell_s".to_owned(), started.elapsed().as_secs_f64());
         let ledger = resources.catalogue().take_ledger();
         timings.extend(ledger.timings().into_iter().map(|(name, value)| (name.to_owned(), value)));
-        keep_standard_error(&waiting, &id, &ledger)?;
+        keep_standard_error(&waiting, &id, &ledger, &mut room)?;
         let result = match ledger.complaint {
             Some(complaint) => result.and(Err(Failure::config(complaint))),
             None => result,
         };
-        store(&waiting, &id, result, &timings)?;
+        if turns.is_ours()? {
+            let failed = result.is_err();
+            match store(&waiting, &id, result, &timings) {
+                // Processes that took this one for lost have ended the run.
+                Err(_) if options.session.is_some() && board.is_sealed()? => {}
+                other => other?,
+            }
+            turns.over(turn, failed)?;
+        }
         progress.advance(1, &name);
     }
     progress.finish();
-    for job in jobs {
-        outcome.failed += job.run.seal().map_err(store_failure)?.failed;
+    tell_damage(&jobs, &mut told);
+    outcome.sealed = turns.seals(&board)?;
+    drop(turns);
+    if outcome.sealed {
+        for job in jobs {
+            outcome.failed += job.run.seal().map_err(store_failure)?.failed;
+        }
     }
     Ok(outcome)
 }
@@ -212,11 +341,26 @@ fn store(waiting: &[&Job<'_>], id: &CellId, result: Result<Named, Failure>, timi
     Ok(())
 }
 
-/// Notes what programs wrote to standard error in the runs' event logs.
-fn keep_standard_error(waiting: &[&Job<'_>], id: &CellId, ledger: &Ledger) -> Result<(), Failure> {
+/// Names files of cells that are not what was written; these cells are computed again.
+fn tell_damage(jobs: &[Job<'_>], told: &mut BTreeSet<String>) {
+    for what in jobs.iter().flat_map(|job| job.run.damaged_cells()) {
+        if told.insert(what.clone()) {
+            eprintln!("{}; the cell is computed again", printable(&what));
+        }
+    }
+}
+
+/// Notes what programs wrote to standard error in the runs' event logs, as long as there is room for it.
+fn keep_standard_error(waiting: &[&Job<'_>], id: &CellId, ledger: &Ledger, room: &mut usize) -> Result<(), Failure> {
     for text in &ledger.standard_error {
-        let fields =
-            json!({ "cell": id, "system": text.system, "text": text.text, "dropped_bytes": text.dropped_bytes });
+        let fits = text.text.len() <= *room;
+        let (kept, dropped) = if fits {
+            (text.text.as_str(), text.dropped_bytes)
+        } else {
+            ("", text.dropped_bytes + text.text.len() as u64)
+        };
+        *room -= kept.len();
+        let fields = json!({ "cell": id, "system": text.system, "text": kept, "dropped_bytes": dropped });
         for job in waiting {
             job.run.event("external_standard_error", &fields).map_err(store_failure)?;
         }

@@ -57,12 +57,29 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     write_with(path, |w| w.write_all(bytes).map_err(StoreError::io("write", path)))
 }
 
-/// Creates `path` with a value as indented JSON and a final newline.
-pub(crate) fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), StoreError> {
+/// Creates `path` with the given bytes, atomically and durably, unless it exists already, whoever made it.
+pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    let mut file = Pending::create(path)?;
+    file.writer().write_all(bytes).map_err(StoreError::io("write", path))?;
+    let temp = file.writer.into_inner().map_err(|e| StoreError::io("write", path)(e.into_error()))?;
+    temp.as_file().sync_all().map_err(StoreError::io("write", path))?;
+    match temp.persist_noclobber(path) {
+        Err(e) if e.error.kind() != std::io::ErrorKind::AlreadyExists => Err(StoreError::io("write", path)(e.error)),
+        _ => sync_folder(parent(path)),
+    }
+}
+
+/// A value as indented JSON with a final newline; `path` is for messages.
+pub(crate) fn json(path: &Path, value: &impl serde::Serialize) -> Result<Vec<u8>, StoreError> {
     let mut bytes =
         serde_json::to_vec_pretty(value).map_err(|e| StoreError::damaged(path, format!("cannot be encoded: {e}")))?;
     bytes.push(b'\n');
-    write(path, &bytes)
+    Ok(bytes)
+}
+
+/// Creates `path` with a value as indented JSON and a final newline.
+pub(crate) fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), StoreError> {
+    write(path, &json(path, value)?)
 }
 
 /// Reads a whole file of at most `limit` bytes.
@@ -80,26 +97,38 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>, StoreError> {
     Ok(bytes)
 }
 
+/// Largest JSON file.
+pub(crate) const MAX_JSON_BYTES: u64 = 1 << 28;
+
 /// Reads a JSON file.
 pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, StoreError> {
-    const LIMIT: u64 = 1 << 30;
-    serde_json::from_slice(&read(path, LIMIT)?)
-        .map_err(|e| StoreError::damaged(path, format!("is not what was written: {e}")))
+    parse_json(&read(path, MAX_JSON_BYTES)?, path)
 }
 
-/// Creates a folder and its missing parents; the folder itself is its owner's only.
-pub(crate) fn create_folder(path: &Path) -> Result<(), StoreError> {
-    if let Some(above) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-        fs::create_dir_all(above).map_err(StoreError::io("create", above))?;
-    }
+/// Reads JSON that was taken from `path`.
+pub(crate) fn parse_json<T: serde::de::DeserializeOwned>(bytes: &[u8], path: &Path) -> Result<T, StoreError> {
+    serde_json::from_slice(bytes).map_err(|e| StoreError::damaged(path, format!("is not what was written: {e}")))
+}
+
+/// Creates a folder and its missing parents, for their owner only (mode 0700). One that exists keeps its mode.
+///
+/// # Errors
+/// What the system reports.
+pub fn create_folder(path: &Path) -> Result<(), StoreError> {
     let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    match builder.create(path) {
-        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
-        Err(e) => Err(StoreError::io("create", path)(e)),
-        Ok(()) => sync_folder(parent(path)),
-    }
+    builder.create(path).map_err(StoreError::io("create", path))?;
+    sync_folder(parent(path))
+}
+
+/// A folder for its owner only, removed when it is dropped.
+pub(crate) fn temporary_folder(prefix: &str, above: &Path) -> Result<tempfile::TempDir, StoreError> {
+    let mut builder = tempfile::Builder::new();
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700));
+    builder.prefix(prefix).tempdir_in(above).map_err(StoreError::io("create a folder in", above))
 }
 
 /// Makes renames and removals in a folder durable.

@@ -15,13 +15,14 @@ mod summary;
 mod table;
 pub mod units;
 
-pub use archive::{export, import};
+pub use archive::{export, import, import_folder};
 pub use check::{CheckReport, check};
+pub use durable::create_folder;
 pub use error::StoreError;
 pub use reference::{Agreement, FIGURES, Judgement, Reference, ReferenceEntry};
 pub use run::{
     Cell, CellId, CellRecord, CellStatus, GitState, Host, Invocation, MAIN_KIND, Manifest, OpenOptions, Opened, Run,
-    RunData, RunInputs, RunStatus, SCHEMA_VERSION, Timings, collect_environment, today,
+    RunData, RunInputs, RunStatus, SCHEMA_VERSION, Timings, Worker, collect_environment, host_name, today,
 };
 pub use skewbench_config::{ConfigError, load_strict, parse_strict, parse_strict_json};
 pub use summary::{Kind, RowStatus, SummaryKey, SummaryRow, SummaryValue};

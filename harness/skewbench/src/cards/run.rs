@@ -17,7 +17,7 @@ use crate::cli::CommonRunArgs;
 use crate::commands::set_aside;
 use crate::failure::{Exit, Failure};
 use crate::present::{render_measured, write_text};
-use crate::scheduler::watch_interruptions;
+use crate::scheduler::{store_failure, watch_interruptions};
 use crate::shipped::{Card, Failed, write_about};
 
 /// Folder of the samples below that of the report.
@@ -181,7 +181,6 @@ fn card(info: &CardInfo, cards: usize, states: &[Option<CardState>], begun: &str
 
 /// Takes an empty or new folder; with `force` one that holds something is set aside.
 fn claim(out: &Path, force: bool) -> Result<(), Failure> {
-    let fail = |e: std::io::Error| Failure::config(format!("{}: {e}", out.display()));
     let holds = |path: &Path| std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
     if holds(out) {
         if !force {
@@ -195,5 +194,5 @@ fn claim(out: &Path, force: bool) -> Result<(), Failure> {
         }
         set_aside(out)?;
     }
-    std::fs::create_dir_all(out.join(SAMPLES)).map_err(fail)
+    skewbench_store::create_folder(&out.join(SAMPLES)).map_err(store_failure)
 }

@@ -13,6 +13,7 @@ pub mod reproduce;
 pub mod results;
 pub mod run;
 pub mod shell;
+pub mod slurm;
 pub mod systems;
 pub mod tune;
 mod validate;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
+use skewbench_cluster::batch::shell_word;
 
 use super::{output, run};
 use crate::cells::Resources;
@@ -117,8 +118,8 @@ fn command(line: &[String]) -> String {
         } else if !ALONE.contains(&word.as_str())
             && !WITH_VALUE.iter().any(|flag| word.starts_with(&format!("{flag}=")))
         {
-            let plain = !word.is_empty() && !word.contains(char::is_whitespace);
-            words.push(if plain { word.clone() } else { format!("'{word}'") });
+            // Whoever copies the line runs the words of the run's author, and nothing else.
+            words.push(shell_word(word));
         }
     }
     words.join(" ")

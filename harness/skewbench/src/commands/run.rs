@@ -17,6 +17,7 @@ use crate::failure::{Exit, Failure};
 use crate::present::{NOT_COMPUTED, print_summary, write_summary};
 use crate::replay::{Timing, prepare};
 use crate::scheduler::{Options, Outcome, execute, inputs};
+use crate::share::{Session, Share};
 use crate::tuner::{tune, wants_tuning};
 
 const REFERENCE: &str = include_str!("../../../../results/reference/paper.toml");
@@ -172,8 +173,8 @@ pub struct Done {
     pub outcome: Outcome,
     /// Rows of its summary.
     pub rows: Vec<SummaryRow>,
-    /// Its report.
-    pub page: PathBuf,
+    /// Its report; none where another process that shares the cells renders it.
+    pub page: Option<PathBuf>,
 }
 
 /// Runs a study into a folder, on a card where its cells name one, renders it and prints its summary.
@@ -188,6 +189,10 @@ pub fn finish(
     requeue: bool,
 ) -> Result<(), Failure> {
     let Done { outcome, rows, page, .. } = carry_out(study, common, card, out, requeue)?;
+    let Some(page) = page else {
+        elsewhere(outcome);
+        return Ok(());
+    };
     print_summary(&rows, common.format)?;
     eprintln!("{} cells computed, {} reused, {} failed", outcome.computed, outcome.reused, outcome.failed);
     eprintln!("report: {}", page.display());
@@ -197,6 +202,11 @@ pub fn finish(
         return judge(&rows).and(Err(Failure::new(Exit::Cells, what)));
     }
     judge(&rows)
+}
+
+/// Says how a process ends that shares the cells of a study with others, one of which renders the report.
+pub fn elsewhere(outcome: Outcome) {
+    eprintln!("{} cells computed here; whoever ends last renders the report", outcome.computed);
 }
 
 /// Tunes a study where it asks for that, runs it into a folder and renders it.
@@ -225,8 +235,11 @@ pub fn carry_out(
     }
     let command = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let devices = serde_json::to_value(card.as_ref().map(|card| &card.info)).map_err(Failure::internal)?;
-    let options = Options { force: common.force, requeue, command, devices };
-    let study = study.tuned(out, &options)?;
+    let session = Share::of(common)?.map(|share| share.begin(out)).transpose()?;
+    let mut options = Options { force: common.force, requeue, command, devices, session };
+    // Every process needs the results of every stage of tuning.
+    let stages = Options { session: options.session.as_ref().map(Session::staying), ..options.clone() };
+    let study = study.tuned(out, &stages)?;
     let folders: Vec<PathBuf> = study.experiments.iter().map(|e| run_folder(out, &e.found.id)).collect();
     let planned: Vec<_> = study.experiments.iter().map(|e| inputs(e, &study.resources, &options)).collect();
     claim(out, &folders.iter().cloned().zip(planned).collect::<Vec<_>>(), common.force)?;
@@ -240,9 +253,16 @@ pub fn carry_out(
         Some(_) | None => Ok(()),
     })?;
     drop(study);
+    let session = options.session.take();
+    if !outcome.sealed {
+        return Ok(Done { folders, outcome, rows: Vec::new(), page: None });
+    }
     let (rows, page) = report::render_folders(&folders, common.templates.as_deref(), out)?;
     write_summary(&rows, &out.join("summary.json"))?;
-    Ok(Done { folders, outcome, rows, page })
+    if let Some(session) = session {
+        session.claims.remove()?;
+    }
+    Ok(Done { folders, outcome, rows, page: Some(page) })
 }
 
 /// How a command ends that shows these rows.

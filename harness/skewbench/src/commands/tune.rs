@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use super::reproduce::open_card;
-use super::run::{Study, carry_out, judge};
+use super::run::{Study, carry_out, elsewhere, judge};
 use super::{output, run};
 use crate::cells::Resources;
 use crate::cli::{Format, TuneArgs};
@@ -46,6 +46,10 @@ pub fn run(args: &TuneArgs) -> Result<(), Failure> {
     let study = Study::new(vec![found], scale, &changes)?;
     let out = args.common.out.clone().unwrap_or_else(|| PathBuf::from("results/runs").join(study.name(&stem)));
     let done = carry_out(study, &args.common, card, &out, args.requeue)?;
+    let Some(page) = &done.page else {
+        elsewhere(done.outcome);
+        return Ok(());
+    };
     let mut resources = Resources::default();
     let mut rows = Vec::new();
     for folder in &done.folders {
@@ -54,12 +58,12 @@ pub fn run(args: &TuneArgs) -> Result<(), Failure> {
         rows.extend(tuning_results(&loaded).iter().map(|result| row(result, args.common.format)));
     }
     output::records(&rows, args.common.format)?;
-    finish(&out, &done)
+    finish(&out, page, &done)
 }
 
-fn finish(out: &Path, done: &run::Done) -> Result<(), Failure> {
+fn finish(out: &Path, page: &Path, done: &run::Done) -> Result<(), Failure> {
     eprintln!("options: {}", out.join(FRAGMENT).display());
-    eprintln!("report: {}", done.page.display());
+    eprintln!("report: {}", page.display());
     if done.outcome.failed > 0 {
         let what = "some cells failed; the report and summary.json say which and why";
         return judge(&done.rows).and(Err(Failure::new(Exit::Cells, what)));

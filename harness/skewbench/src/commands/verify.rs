@@ -15,6 +15,7 @@ use crate::cli::{Format, Interpreter, VerifyArgs};
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
 use crate::scheduler::{check_interrupted, watch_interruptions};
+use crate::share::{Group, detect, together};
 
 /// Systems that are built in, and programs.
 struct Programs<'a>(&'a Catalogue);
@@ -60,6 +61,12 @@ struct Tally<'b> {
 /// # Errors
 /// Unknown systems; a system that fails.
 pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
+    let launch = detect()?;
+    together(&launch, |group| verify(args, group, launch.rank == 0))
+}
+
+/// Verifies in all processes of a group alike; the one that `speaks` prints what came of it.
+fn verify(args: &VerifyArgs, group: Option<&Group<'_>>, speaks: bool) -> Result<(), Failure> {
     watch_interruptions();
     let asked: Vec<String> = if args.systems.is_empty() {
         registry::SYSTEMS.iter().map(|s| s.name.to_owned()).collect()
@@ -75,7 +82,7 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
     };
     let options = CardOptions { kernel: args.kernel, repeatable: args.repeatable };
     let cards = args.backends.contains(&Interpreter::Cuda).then(|| Cards::open(options)).transpose()?;
-    let backends = backends(&args.backends, cards.as_ref());
+    let backends = backends(&args.backends, group, cards.as_ref());
     let progress = Progress::new("systems", names.len() as u64);
     let mut tallies = Vec::new();
     for name in &names {
@@ -84,9 +91,11 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
     }
     progress.finish();
     let rows: Vec<Map<String, Value>> = tallies.iter().map(|(name, tally)| tally.row(name, args.format)).collect();
-    output::records(&rows, args.format)?;
+    if speaks {
+        output::records(&rows, args.format)?;
+    }
     let failed: Vec<&str> = tallies.iter().filter(|(_, tally)| tally.failed()).map(|(name, _)| name.as_str()).collect();
-    for ((name, tally), asked) in tallies.iter().zip(&asked) {
+    for ((name, tally), asked) in tallies.iter().zip(&asked).filter(|_| speaks) {
         tally.explain(name, asked);
     }
     if failed.is_empty() {
@@ -95,18 +104,18 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
     Err(Failure::new(Exit::Verification, format!("verification failed for {}", failed.join(", "))))
 }
 
-/// The backends that are asked for, each once.
-fn backends<'c>(asked: &[Interpreter], cards: Option<&'c Cards>) -> Vec<Backend<'c>> {
-    let wanted = |backend: &Backend<'_>| {
-        let name = match backend {
-            Backend::Cpu => Interpreter::Cpu,
-            Backend::Sim => Interpreter::Sim,
-            Backend::Runner(_) => Interpreter::Cuda,
-        };
-        asked.contains(&name) || name != Interpreter::Cuda && asked.contains(&Interpreter::All)
-    };
-    let cards = cards.map(|cards| Backend::Runner(cards as _));
-    Backend::ALL.into_iter().chain(cards).filter(wanted).collect()
+/// The backends that are asked for, each once; the CPU's is a group of processes where the launch has several.
+fn backends<'c>(asked: &[Interpreter], group: Option<&'c Group<'c>>, cards: Option<&'c Cards>) -> Vec<Backend<'c>> {
+    let wanted = |name| asked.contains(&name) || asked.contains(&Interpreter::All);
+    let mut backends = Vec::new();
+    if wanted(Interpreter::Cpu) {
+        backends.push(group.map_or(Backend::Cpu, |group| Backend::Runner(group)));
+    }
+    if wanted(Interpreter::Sim) {
+        backends.push(Backend::Sim);
+    }
+    backends.extend(cards.map(|cards| Backend::Runner(cards as _)));
+    backends
 }
 
 fn tally<'b>(

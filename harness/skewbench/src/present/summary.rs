@@ -8,6 +8,7 @@ use super::{DRAWN, Loaded, NO_TRANSFERS, NOT_COMPUTED, Value};
 use crate::cli::Format;
 use crate::experiment::{self, Metric, describe};
 use crate::failure::Failure;
+use crate::terminal::printable;
 
 /// Relative difference up to which a value agrees with a published one whatever its interval.
 pub const TOLERANCE: f64 = 0.05;
@@ -267,7 +268,7 @@ pub fn print_summary(rows: &[SummaryRow], format: Format) -> Result<(), Failure>
             let with_reference =
                 rows.iter().filter(|r| r.published.is_some() || r.status != RowStatus::Ok).collect::<Vec<_>>();
             let shown = if with_reference.is_empty() { rows.iter().collect() } else { with_reference };
-            write(&mut out, &human(&shown).to_string())
+            write(&mut out, &printable(&human(&shown).to_string()))
         }
     }
 }
@@ -320,5 +321,9 @@ fn word<T: serde::Serialize>(value: &T) -> String {
 
 /// A CSV field, in quotes where it needs them.
 pub fn quote(field: &str) -> String {
-    if field.contains([',', '"', '\n']) { format!("\"{}\"", field.replace('"', "\"\"")) } else { field.to_owned() }
+    if field.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field.to_owned()
+    }
 }

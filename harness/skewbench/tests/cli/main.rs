@@ -15,6 +15,8 @@ mod names;
 mod plans;
 mod recommend;
 mod runs;
+mod safety;
+mod slurm;
 mod statistics;
 mod stored;
 mod sweeps;

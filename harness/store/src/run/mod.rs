@@ -1,25 +1,32 @@
 //! Run folders: `manifest.json`, `timings.json`, `events.jsonl` (these three may differ between identical runs), `cells.json`,
 //! `failures.json`, `checksums.json` and one Parquet file a kind of table. While a run is under way, `cells/` holds one
-//! checksummed file a finished cell; they are merged when the run is sealed.
+//! checksummed file a finished cell; they are merged when the run is sealed. Of several processes that work on one run, each has
+//! files of its own in `workers/` until then.
 
 mod cell;
 mod cell_file;
+mod environment;
 mod host;
 mod load;
 mod manifest;
 mod open;
 mod reopen;
 mod seal;
+mod share;
 mod work;
 
 use std::path::{Path, PathBuf};
 
 pub use cell::{Cell, CellId};
-pub use host::{Host, collect_environment, today};
+pub use environment::collect_environment;
+pub use host::{Host, host_name, today};
 pub use load::{CellRecord, CellStatus, RunData};
+pub(crate) use load::{damaged_cells, strangers};
 pub(crate) use manifest::{Checksums, file_sum};
 pub use manifest::{GitState, Invocation, Manifest, RunInputs, RunStatus, SCHEMA_VERSION};
+pub(crate) use open::Found;
 pub use open::{OpenOptions, Opened};
+pub use share::Worker;
 pub use work::{Run, Timings};
 
 /// Kind of the main table of a run.
@@ -33,6 +40,7 @@ pub(crate) const FAILURES: &str = "failures.json";
 pub(crate) const CHECKSUMS: &str = "checksums.json";
 pub(crate) const LOCK: &str = ".lock";
 pub(crate) const CELL_FOLDER: &str = "cells";
+pub(crate) const WORKER_FOLDER: &str = "workers";
 const CELL_SUFFIX: &str = ".cell";
 const TABLE_SUFFIX: &str = ".parquet";
 

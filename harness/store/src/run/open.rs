@@ -4,7 +4,10 @@ use std::path::{Path, PathBuf};
 
 use super::cell_file::{self, Outcome};
 use super::work::{CellState, State};
-use super::{CELL_FOLDER, Cell, EVENTS, LOCK, MANIFEST, Manifest, PLANNED_CELLS, Run, RunInputs, RunStatus, cell_path};
+use super::{
+    CELL_FOLDER, Cell, EVENTS, LOCK, MANIFEST, Manifest, PLANNED_CELLS, Run, RunInputs, RunStatus, WORKER_FOLDER,
+    cell_path,
+};
 use crate::StoreError;
 use crate::durable::{self, TEMP_PREFIX};
 
@@ -31,7 +34,7 @@ pub enum Opened {
     Complete,
 }
 
-enum Found {
+pub(crate) enum Found {
     Nothing,
     Run,
 }
@@ -118,21 +121,25 @@ impl Run {
             match cell_file::read(&path, &cell.id) {
                 Ok(Outcome::Finished { tables, .. }) => match state.fit(cell.id.as_str(), &tables) {
                     Ok(()) => state.set(&cell.id, CellState::Finished),
-                    Err(e) => {
-                        self.event("cell_damaged", &serde_json::json!({ "cell": cell.id, "what": e.to_string() }))?
-                    }
+                    Err(e) => self.damage(&mut state, &cell.id, &e)?,
                 },
                 Ok(Outcome::Failed { .. }) if retry_failed => {}
                 Ok(Outcome::Failed { .. }) => state.set(&cell.id, CellState::Failed),
                 Err(e @ StoreError::Io { .. }) => return Err(e),
-                Err(e) => self.event("cell_damaged", &serde_json::json!({ "cell": cell.id, "what": e.to_string() }))?,
+                Err(e) => self.damage(&mut state, &cell.id, &e)?,
             }
         }
         Ok(state)
     }
+
+    /// Notes a file that is not what was written, and keeps it in the log.
+    pub(super) fn damage(&self, state: &mut State, id: &super::CellId, what: &StoreError) -> Result<(), StoreError> {
+        state.note_damage(id, what);
+        self.event("cell_damaged", &serde_json::json!({ "cell": id, "what": what.to_string() }))
+    }
 }
 
-fn index_cells(cells: &[Cell]) -> Result<HashMap<super::CellId, usize>, StoreError> {
+pub(super) fn index_cells(cells: &[Cell]) -> Result<HashMap<super::CellId, usize>, StoreError> {
     if cells.is_empty() {
         return Err(StoreError::Plan("no cells are planned; the experiment's sweeps are empty".to_owned()));
     }
@@ -148,7 +155,7 @@ fn index_cells(cells: &[Cell]) -> Result<HashMap<super::CellId, usize>, StoreErr
 }
 
 /// What a folder holds; a folder of anything but a run is refused.
-fn look(dir: &Path) -> Result<Found, StoreError> {
+pub(super) fn look(dir: &Path) -> Result<Found, StoreError> {
     if !dir.exists() {
         return Ok(Found::Nothing);
     }
@@ -161,8 +168,9 @@ fn look(dir: &Path) -> Result<Found, StoreError> {
         return Ok(Found::Run);
     }
     // These are what a process leaves that is killed before its manifest is written.
-    let ours =
-        |n: &String| n == LOCK || n == PLANNED_CELLS || n == CELL_FOLDER || n == EVENTS || n.starts_with(TEMP_PREFIX);
+    let ours = |n: &String| {
+        [LOCK, PLANNED_CELLS, CELL_FOLDER, WORKER_FOLDER, EVENTS].contains(&n.as_str()) || n.starts_with(TEMP_PREFIX)
+    };
     match names.iter().find(|n| !ours(n)) {
         None => Ok(Found::Nothing),
         Some(name) => Err(not_a_run(format!("it holds {name} but no {MANIFEST}; choose an empty or new folder"))),
@@ -170,7 +178,7 @@ fn look(dir: &Path) -> Result<Found, StoreError> {
 }
 
 /// True when the folder's run must be moved away, an error when it must but may not be.
-fn other_inputs(dir: &Path, inputs: &RunInputs, options: OpenOptions) -> Result<bool, StoreError> {
+pub(super) fn other_inputs(dir: &Path, inputs: &RunInputs, options: OpenOptions) -> Result<bool, StoreError> {
     let problem = match Manifest::read(dir) {
         Ok(manifest) => match manifest.difference(inputs) {
             None => return Ok(false),
@@ -193,7 +201,7 @@ fn lock_folder(dir: &Path) -> Result<File, StoreError> {
     }
 }
 
-fn owner_only(options: &mut fs::OpenOptions) -> &mut fs::OpenOptions {
+pub(super) fn owner_only(options: &mut fs::OpenOptions) -> &mut fs::OpenOptions {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
     options
@@ -220,7 +228,7 @@ fn start(dir: &Path, inputs: &RunInputs) -> Result<Manifest, StoreError> {
     Ok(Manifest::new(inputs))
 }
 
-fn open_events(path: &Path) -> Result<File, StoreError> {
+pub(super) fn open_events(path: &Path) -> Result<File, StoreError> {
     use std::io::{Read, Seek, SeekFrom, Write};
     let failed = |e| StoreError::io("open", path)(e);
     let mut file = owner_only(File::options().read(true).append(true).create(true)).open(path).map_err(failed)?;

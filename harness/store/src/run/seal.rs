@@ -4,6 +4,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use super::cell_file::{self, Outcome};
+use super::share::{remove_worker_files, removed};
 use super::{
     CELL_FOLDER, CELL_SUFFIX, CHECKSUMS, Checksums, FAILURES, Manifest, PLANNED_CELLS, Run, RunStatus, TIMINGS,
     cell_path, file_sum, table_path,
@@ -18,7 +19,7 @@ impl Run {
     ///
     /// # Errors
     /// [`StoreError::Incomplete`] when planned cells have no result, or what the system reports.
-    pub fn seal(self) -> Result<Manifest, StoreError> {
+    pub fn seal(mut self) -> Result<Manifest, StoreError> {
         if self.manifest.status == RunStatus::Complete {
             return Ok(self.manifest);
         }
@@ -27,6 +28,7 @@ impl Run {
             return Err(StoreError::Incomplete { dir: self.dir.clone(), missing, planned: self.cells.len() });
         }
         let (failures, timings) = self.merge()?;
+        self.merge_workers()?;
         durable::write_json(&self.dir.join(FAILURES), &failures)?;
         let timings = json!({ "sealed": jiff::Timestamp::now().to_string(), "cells": timings });
         durable::write_json(&self.dir.join(TIMINGS), &timings)?;
@@ -96,6 +98,7 @@ impl Run {
     }
 
     pub(super) fn remove_cell_files(&self) -> Result<(), StoreError> {
+        remove_worker_files(&self.dir)?;
         let folder = self.dir.join(CELL_FOLDER);
         if !folder.exists() {
             return Ok(());
@@ -103,11 +106,11 @@ impl Run {
         durable::sweep(&folder)?;
         for name in durable::list(&folder)?.iter().filter(|name| name.ends_with(CELL_SUFFIX)) {
             let path = folder.join(name);
-            fs::remove_file(&path).map_err(StoreError::io("remove", &path))?;
+            removed(&path, fs::remove_file(&path))?;
         }
         // Files that are not ours stay, and so does the folder; the check reports it.
         if durable::list(&folder)?.is_empty() {
-            fs::remove_dir(&folder).map_err(StoreError::io("remove", &folder))?;
+            removed(&folder, fs::remove_dir(&folder))?;
         }
         durable::sync_folder(&self.dir)
     }

@@ -1,0 +1,109 @@
+"""Programs whose ranks are processes that MPI connects."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+from .base import fault, line_with
+
+VERIFY = ["verify", "--backend", "cpu", "--seed", "3", "--format", "json", "--cases"]
+LAUNCHERS = {
+    "a process a node": ["srun", "--mpi=pmix", "-N4", "-n4"],
+    "several a node": ["srun", "--mpi=pmix", "-N2", "-n6"],
+    "mpirun": ["mpirun", "--oversubscribe", "-n", "4"],
+}
+
+
+def without_mpi(test):
+    done = test.run(["srun", "-N2", "-n2", test.program, *VERIFY, "1"])
+    assert done.returncode == 11 and "--features mpi" in done.stderr, done.stderr
+
+
+def mpi_same(test):
+    """The same plans, verified with the ranks in one process and in several: the same errors to the last bit."""
+    if not test.mpi:
+        return "no program with the feature mpi"
+    alone = test.run([test.mpi, *VERIFY, "2"])
+    assert alone.returncode == 0 and len(json.loads(alone.stdout)) > 10, alone.stderr
+    for name, launcher in LAUNCHERS.items():
+        done = test.run([*launcher, test.mpi, *VERIFY, "2"])
+        assert done.returncode == 0, f"{name}: {done.stderr}"
+        assert done.stdout == alone.stdout, f"{name}: {done.stdout}\n{alone.stdout}"
+    return None
+
+
+def mpi_starts(test):
+    """16 processes on this host, from srun to the end of the first program."""
+    if not test.mpi:
+        return "no program with the feature mpi"
+    began = time.time()
+    done = test.run(["srun", "--mpi=pmix", "-N4", "-n16", test.mpi, *VERIFY, "1", "--system", "ulysses"])
+    assert done.returncode == 0, done.stderr
+    print(f"16 processes verified a first case {time.time() - began:.1f} s after srun was called")
+    return None
+
+
+def disturbed(test, launcher, how):
+    """Disturbs rank 2 of a long verification; seconds until all ended, and what they said."""
+    step = test.start([*launcher, test.mpi, *VERIFY, "100000", "--system", "libra"])
+    ranks = lambda: {pid: rank for pid, rank in processes(test.mpi) if rank is not None}
+    until = time.time() + 60
+    while len(ranks()) < 4:
+        assert time.time() < until, "the ranks did not start"
+        time.sleep(0.1)
+    time.sleep(3)
+    victim = next(pid for pid, rank in ranks().items() if rank == 2)
+    began = time.time()
+    os.kill(victim, how)
+    out, err = step.communicate(timeout=90)
+    took = time.time() - began
+    assert step.returncode != 0
+    for pid in ranks():
+        os.kill(pid, signal.SIGKILL)
+        raise AssertionError(f"process {pid} outlived its launch")
+    return took, out + err
+
+
+def processes(program):
+    """Processes of a program with their ranks."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            env = dict(v.split(b"=", 1) for v in (folder / "environ").read_bytes().split(b"\0") if b"=" in v)
+        except OSError:
+            continue
+        if words[0].decode(errors="replace") == program:
+            rank = env.get(b"OMPI_COMM_WORLD_RANK") or env.get(b"SLURM_PROCID")
+            yield int(folder.name), None if rank is None else int(rank)
+
+
+def mpi_rank_killed(test):
+    if not test.mpi:
+        return "no program with the feature mpi"
+    took, text = disturbed(test, LAUNCHERS["mpirun"], signal.SIGKILL)
+    assert took < 30, took
+    seen = line_with(text, "rank 2", "signal 9")
+    took, text = disturbed(test, ["srun", "--mpi=pmix", "--kill-on-bad-exit=1", "-N4", "-n4"], signal.SIGKILL)
+    assert took < 30, took
+    slurm = line_with(text, "n3", "task 2", "Killed")
+    fault(
+        "a rank of programs over MPI is killed",
+        f"`mpirun`: `{seen}`; `srun --kill-on-bad-exit=1`: `{slurm}`; all end within 30 s",
+        "nothing is stored by `verify`; it is run again",
+    )
+    return None
+
+
+def mpi_rank_hangs(test):
+    if not test.mpi:
+        return "no program with the feature mpi"
+    took, text = disturbed(test, ["srun", "--mpi=pmix", "--kill-on-bad-exit=1", "-N4", "-n4"], signal.SIGSTOP)
+    assert took < 30, took
+    fault(
+        "a rank of programs over MPI hangs, or its node is gone",
+        f"`{line_with(text, 'error: rank 2 on n3', 'silent')}`; all end within 30 s",
+        "nothing is stored by `verify`; it is run again",
+    )
+    return None
