@@ -113,6 +113,8 @@ else
     skip "Python example of a system" "python3 is not installed"
 fi
 
+check "10 million samples of 256 ranks merged" cargo run --release --locked --quiet -p skewbench-store --example merge || true
+
 # On machines with a card and its libraries.
 card=0
 cargo run --release --locked --quiet -- verify --backend cuda --system ulysses --cases 1 >/dev/null 2>"$work/card" || card=$?

@@ -1,6 +1,7 @@
 //! Computes the cells of one or several runs, each distinct cell once, and stores it in every run that planned it; alone, or
 //! beside other processes that do the same.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -17,6 +18,10 @@ use crate::experiment::Expanded;
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
 use crate::share::{Board, Session, Turn, Turns};
+use crate::terminal::printable;
+
+/// Bytes of the standard error of programs that a process keeps in the event logs.
+const MOST_STANDARD_ERROR: usize = 16 << 20;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
@@ -244,6 +249,8 @@ pub fn execute(
     if outcome.reused > 0 {
         eprintln!("reusing {} finished cells of {}", outcome.reused, outcome.planned);
     }
+    let mut told = BTreeSet::new();
+    tell_damage(&jobs, &mut told);
     watch_interruptions();
 
     let mut distinct: Vec<(CellId, &CellSpec)> = Vec::new();
@@ -260,6 +267,7 @@ pub fn execute(
     let progress = Progress::new("cells", distinct.len() as u64);
     let all: Vec<CellId> = distinct.iter().map(|(id, _)| id.clone()).collect();
     let board = Cells { jobs: &jobs, ids: &all };
+    let mut room = MOST_STANDARD_ERROR;
     let mut turns = Turns::new(options.session.as_ref(), &all, options.requeue);
     while let Some(Turn { cell: turn, given_up }) = turns.next(&board)? {
         let (id, cell) = distinct[turn].clone();
@@ -292,7 +300,7 @@ pub fn execute(
         timings.insert("cell_s".to_owned(), started.elapsed().as_secs_f64());
         let ledger = resources.catalogue().take_ledger();
         timings.extend(ledger.timings().into_iter().map(|(name, value)| (name.to_owned(), value)));
-        keep_standard_error(&waiting, &id, &ledger)?;
+        keep_standard_error(&waiting, &id, &ledger, &mut room)?;
         let result = match ledger.complaint {
             Some(complaint) => result.and(Err(Failure::config(complaint))),
             None => result,
@@ -309,6 +317,7 @@ pub fn execute(
         progress.advance(1, &name);
     }
     progress.finish();
+    tell_damage(&jobs, &mut told);
     outcome.sealed = turns.seals(&board)?;
     drop(turns);
     if outcome.sealed {
@@ -332,11 +341,26 @@ fn store(waiting: &[&Job<'_>], id: &CellId, result: Result<Named, Failure>, timi
     Ok(())
 }
 
-/// Notes what programs wrote to standard error in the runs' event logs.
-fn keep_standard_error(waiting: &[&Job<'_>], id: &CellId, ledger: &Ledger) -> Result<(), Failure> {
+/// Names files of cells that are not what was written; these cells are computed again.
+fn tell_damage(jobs: &[Job<'_>], told: &mut BTreeSet<String>) {
+    for what in jobs.iter().flat_map(|job| job.run.damaged_cells()) {
+        if told.insert(what.clone()) {
+            eprintln!("{}; the cell is computed again", printable(&what));
+        }
+    }
+}
+
+/// Notes what programs wrote to standard error in the runs' event logs, as long as there is room for it.
+fn keep_standard_error(waiting: &[&Job<'_>], id: &CellId, ledger: &Ledger, room: &mut usize) -> Result<(), Failure> {
     for text in &ledger.standard_error {
-        let fields =
-            json!({ "cell": id, "system": text.system, "text": text.text, "dropped_bytes": text.dropped_bytes });
+        let fits = text.text.len() <= *room;
+        let (kept, dropped) = if fits {
+            (text.text.as_str(), text.dropped_bytes)
+        } else {
+            ("", text.dropped_bytes + text.text.len() as u64)
+        };
+        *room -= kept.len();
+        let fields = json!({ "cell": id, "system": text.system, "text": kept, "dropped_bytes": dropped });
         for job in waiting {
             job.run.event("external_standard_error", &fields).map_err(store_failure)?;
         }

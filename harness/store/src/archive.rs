@@ -3,12 +3,12 @@ use std::io::{BufReader, Read, Write};
 use std::path::Path;
 
 use crate::durable::{self, Pending};
-use crate::run::{CHECKSUMS, Checksums, EVENTS, MANIFEST, Manifest, TIMINGS};
+use crate::run::{CHECKSUMS, Checksums, EVENTS, LOCK, MANIFEST, Manifest, TIMINGS};
 use crate::{CheckReport, RunStatus, StoreError, check};
 
-/// Largest file and largest sum of files that an archive may hold.
-const MAX_BYTES: u64 = 1 << 36;
-/// Most files of an archive.
+/// Largest sum of files that a run from elsewhere may hold.
+const MAX_BYTES: u64 = 1 << 34;
+/// Most files of a run from elsewhere.
 const MAX_FILES: usize = 1024;
 /// Most bytes between the last file and the end.
 const MAX_PADDING: u64 = 1 << 16;
@@ -66,65 +66,142 @@ pub fn export(dir: &Path, out: &Path) -> Result<(), StoreError> {
 /// # Errors
 /// [`StoreError::Exists`] when `dest` exists, [`StoreError::Damaged`] for anything that [`export`] would not have written.
 pub fn import(archive: &Path, dest: &Path) -> Result<CheckReport, StoreError> {
-    if dest.symlink_metadata().is_ok() {
-        return Err(StoreError::Exists { path: dest.to_owned() });
-    }
-    let bad = |what: String| StoreError::damaged(archive, what);
     let torn = |e: std::io::Error| StoreError::damaged(archive, format!("is not an archive of a run: {e}"));
+    let mut incoming = Incoming::new(archive, dest)?;
     let file = File::open(archive).map_err(StoreError::io("open", archive))?;
     let mut decoder = zstd::Decoder::with_buffer(BufReader::new(file)).map_err(torn)?;
     decoder.window_log_max(MAX_WINDOW_LOG).map_err(torn)?;
-
-    let above = durable::parent(dest);
-    std::fs::create_dir_all(above).map_err(StoreError::io("create", above))?;
-    // Created with mode 0700 and removed on any error below.
-    let temp = tempfile::Builder::new().prefix(".tmp-import-").tempdir_in(above);
-    let temp = temp.map_err(StoreError::io("create a folder in", above))?;
     let mut unpacked = tar::Archive::new(decoder.take(MAX_BYTES));
-    let mut total = 0u64;
     // Raw entries: no extension header is interpreted, so no name or size comes from anywhere but the plain header.
-    for (count, entry) in unpacked.entries().map_err(torn)?.raw(true).enumerate() {
+    for entry in unpacked.entries().map_err(torn)?.raw(true) {
         let mut entry = entry.map_err(torn)?;
         let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
         if entry.header().entry_type() != tar::EntryType::Regular {
-            return Err(bad(format!("entry {name:?} is not a plain file; links, folders and extensions are refused")));
-        }
-        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
-        if name.is_empty() || name.starts_with('.') || !name.bytes().all(plain) {
-            return Err(bad(format!("entry {name:?} is not a plain file name")));
+            return Err(incoming.not_plain(&name));
         }
         let size = entry.header().entry_size().map_err(torn)?;
-        total = total.saturating_add(size);
-        if count >= MAX_FILES || total > MAX_BYTES {
-            return Err(bad(format!("holds more than {MAX_FILES} files or {MAX_BYTES} bytes")));
-        }
-        let path = temp.path().join(&name);
-        if path.exists() {
-            return Err(bad(format!("entry {name} occurs twice")));
-        }
-        let mut out = Pending::create(&path)?;
-        let written = copy(&mut entry, out.writer(), &path, &torn)?;
-        if written != size {
-            return Err(bad(format!("entry {name} ends early")));
-        }
-        out.commit()?;
+        incoming.add(&name, size, &mut entry, &torn)?;
     }
     // A cut that hits only padding or the checksum is found by reading on.
     let mut rest = unpacked.into_inner().take(MAX_PADDING + 1);
     if std::io::copy(&mut rest, &mut std::io::sink()).map_err(torn)? > MAX_PADDING {
-        return Err(bad("goes on after its end".to_owned()));
+        return Err(incoming.bad("goes on after its end".to_owned()));
     }
-    Manifest::read(temp.path()).map_err(|e| bad(format!("holds no run of this version: {}", renamed(&e))))?;
-    let report = check(temp.path())?;
-    sound(archive, &report)?;
-    let unpacked = temp.keep();
-    std::fs::rename(&unpacked, dest).map_err(|e| {
-        // The rename's failure is what matters; a folder that cannot be removed either stays under its temporary name.
-        let _ = std::fs::remove_dir_all(&unpacked);
-        StoreError::io("create", dest)(e)
-    })?;
-    durable::sync_folder(above)?;
-    Ok(report)
+    incoming.accept()
+}
+
+/// Copies a finished run into a new folder and checks it. The folder is not trusted, as an archive is not: links, folders and
+/// names that no run has are refused. The lock of its writer stays behind.
+///
+/// # Errors
+/// As [`import`].
+pub fn import_folder(from: &Path, dest: &Path) -> Result<CheckReport, StoreError> {
+    let mut incoming = Incoming::new(from, dest)?;
+    for entry in std::fs::read_dir(from).map_err(StoreError::io("list", from))? {
+        let path = entry.map_err(StoreError::io("list", from))?.path();
+        let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        if name == LOCK {
+            continue;
+        }
+        // Looked at before it is opened: a link is not followed, and a pipe would never end.
+        let found = path.symlink_metadata().map_err(StoreError::io("read", &path))?;
+        if !found.is_file() {
+            return Err(incoming.not_plain(&name));
+        }
+        let mut file = File::open(&path).map_err(StoreError::io("open", &path))?;
+        if !same_file(&found, &file.metadata().map_err(StoreError::io("read", &path))?) {
+            return Err(incoming.not_plain(&name));
+        }
+        incoming.add(&name, found.len(), &mut file, &|e| StoreError::io("read", &path)(e))?;
+    }
+    incoming.accept()
+}
+
+#[cfg(unix)]
+fn same_file(a: &std::fs::Metadata, b: &std::fs::Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    (a.dev(), a.ino()) == (b.dev(), b.ino())
+}
+
+#[cfg(not(unix))]
+fn same_file(_: &std::fs::Metadata, opened: &std::fs::Metadata) -> bool {
+    opened.is_file()
+}
+
+/// A run on its way in: files in a folder of its own beside where it will stand.
+struct Incoming<'a> {
+    source: &'a Path,
+    dest: &'a Path,
+    temp: tempfile::TempDir,
+    files: usize,
+    bytes: u64,
+}
+
+impl<'a> Incoming<'a> {
+    fn new(source: &'a Path, dest: &'a Path) -> Result<Self, StoreError> {
+        if dest.symlink_metadata().is_ok() {
+            return Err(StoreError::Exists { path: dest.to_owned() });
+        }
+        let above = durable::parent(dest);
+        durable::create_folder(above)?;
+        // Removed unless the run is accepted.
+        let temp = durable::temporary_folder(".tmp-import-", above)?;
+        Ok(Self { source, dest, temp, files: 0, bytes: 0 })
+    }
+
+    fn bad(&self, what: String) -> StoreError {
+        StoreError::damaged(self.source, what)
+    }
+
+    fn not_plain(&self, name: &str) -> StoreError {
+        self.bad(format!("entry {name:?} is not a plain file; links, folders and extensions are refused"))
+    }
+
+    /// Takes a file of exactly `size` bytes.
+    fn add(
+        &mut self,
+        name: &str,
+        size: u64,
+        from: &mut impl Read,
+        torn: &impl Fn(std::io::Error) -> StoreError,
+    ) -> Result<(), StoreError> {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+        if name.is_empty() || name.starts_with('.') || !name.bytes().all(plain) {
+            return Err(self.bad(format!("entry {name:?} is not a plain file name")));
+        }
+        self.files += 1;
+        self.bytes = self.bytes.saturating_add(size);
+        if self.files > MAX_FILES || self.bytes > MAX_BYTES {
+            return Err(self.bad(format!("holds more than {MAX_FILES} files or {MAX_BYTES} bytes")));
+        }
+        let path = self.temp.path().join(name);
+        if path.exists() {
+            return Err(self.bad(format!("entry {name} occurs twice")));
+        }
+        let mut out = Pending::create(&path)?;
+        let written = copy(&mut from.take(size), out.writer(), &path, torn)?;
+        if written != size {
+            return Err(self.bad(format!("entry {name} ends early")));
+        }
+        out.commit()
+    }
+
+    /// Gives the run its name, if it is one and sound.
+    fn accept(self) -> Result<CheckReport, StoreError> {
+        let Self { source, dest, temp, .. } = self;
+        let bad = |what: String| StoreError::damaged(source, what);
+        Manifest::read(temp.path()).map_err(|e| bad(format!("holds no run of this version: {}", renamed(&e))))?;
+        let report = check(temp.path())?;
+        sound(source, &report)?;
+        let unpacked = temp.keep();
+        std::fs::rename(&unpacked, dest).map_err(|e| {
+            // The rename's failure is what matters; a folder that cannot be removed either stays under its temporary name.
+            let _ = std::fs::remove_dir_all(&unpacked);
+            StoreError::io("create", dest)(e)
+        })?;
+        durable::sync_folder(durable::parent(dest))?;
+        Ok(report)
+    }
 }
 
 fn copy(

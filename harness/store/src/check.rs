@@ -1,14 +1,16 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
 use serde::Serialize;
 
-use crate::durable::{self, TEMP_PREFIX};
+use crate::durable;
 use crate::run::{
-    CELL_FOLDER, CHECKSUMS, Checksums, EVENTS, FAILURES, LOCK, MANIFEST, Manifest, PLANNED_CELLS, TIMINGS,
-    WORKER_FOLDER, damaged_cells, file_sum, kind_of,
+    CHECKSUMS, CellRecord, Checksums, FAILURES, Manifest, PLANNED_CELLS, damaged_cells, file_sum, kind_of, strangers,
 };
-use crate::{CellStatus, Run, RunStatus, StoreError, units};
+use crate::{CellStatus, Column, ColumnType, Run, RunData, RunStatus, StoreError, StrColumn, units};
+
+/// Problems of one kind of a table that are named.
+const MOST_PROBLEMS: usize = 16;
 
 /// What [`check`] found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -52,25 +54,19 @@ pub fn check(dir: &Path) -> Result<CheckReport, StoreError> {
         rows: 0,
         problems: Vec::new(),
     };
-    let mut known: BTreeSet<String> =
-        [MANIFEST, TIMINGS, EVENTS, PLANNED_CELLS, FAILURES, CHECKSUMS, LOCK].map(str::to_owned).into();
+    let mut sealed = Vec::new();
     if manifest.status == RunStatus::Complete {
         match check_sums(dir, &mut report) {
-            Ok(names) => known.extend(names),
+            Ok(names) => sealed = names,
             Err(e) => report.problems.push(e.to_string()),
         }
     } else {
-        known.extend([CELL_FOLDER, WORKER_FOLDER].map(str::to_owned));
-        // Sealing may have been interrupted.
-        known.extend(durable::list(dir)?.into_iter().filter(|name| kind_of(name).is_some()));
         report.problems.push("the run is not finished; run the same command again to resume it".to_owned());
     }
     if let Err(e) = check_content(dir, &manifest, &mut report) {
         report.problems.push(e.to_string());
     }
-    let foreign =
-        durable::list(dir)?.into_iter().filter(|name| !known.contains(name) && !name.starts_with(TEMP_PREFIX));
-    report.problems.extend(foreign.map(|name| format!("{name} is not part of the run")));
+    report.problems.extend(strangers(dir, manifest.status, sealed.iter())?);
     Ok(report)
 }
 
@@ -119,24 +115,84 @@ fn check_content(dir: &Path, manifest: &Manifest, report: &mut CheckReport) -> R
     if blake3::hash(manifest.experiment.as_bytes()).to_hex().as_str() != manifest.experiment_hash {
         report.problems.push("the manifest's experiment does not have the hash beside it".to_owned());
     }
-    let ids: BTreeSet<&str> = run.cells.iter().map(|c| c.id.as_str()).collect();
+    if sealed { check_sealed(&run, report) } else { check_cells(&run, report) }
+}
+
+/// The tables of a sealed run, a column at a time.
+fn check_sealed(run: &RunData, report: &mut CheckReport) -> Result<(), StoreError> {
     for kind in run.kinds()? {
-        let table = match run.table(&kind) {
-            Ok(table) => table,
-            Err(e) => {
-                report.problems.push(e.to_string());
-                continue;
+        let mut schema = Vec::new();
+        let mut rows = 0;
+        let mut problems = Vec::new();
+        let seen = run.visit_sealed(&kind, |name, column| {
+            rows = column.len();
+            schema.push((name.to_owned(), column.column_type()));
+            match (name, &column) {
+                ("unit", Column::Str(units)) => problems.extend(units::unknown_names(units)),
+                ("cell", Column::Str(cells)) => problems.extend(wrong_order(cells, &run.cells)),
+                _ => {}
             }
-        };
-        report.rows += table.rows();
-        report.problems.extend(units::unknown_units(&table).into_iter().map(|what| format!("{kind}: {what}")));
-        match table.str("cell") {
-            Ok(cells) => {
-                let unknown = cells.distinct().iter().filter(|id| !ids.contains(id.as_str()));
-                report.problems.extend(unknown.map(|id| format!("{kind}: cell {id} is not planned")));
+            Ok(())
+        });
+        if let Err(e) = seen {
+            report.problems.push(e.to_string());
+            continue;
+        }
+        if schema.first().is_none_or(|first| *first != ("cell".to_owned(), ColumnType::Str)) {
+            problems.push("its first column is not cell".to_owned());
+        }
+        problems.extend(units::unknown_columns(&schema));
+        report.rows += rows;
+        report.problems.extend(problems.into_iter().map(|what| format!("{kind}: {what}")));
+    }
+    Ok(())
+}
+
+/// What tells rows of a merged table that were duplicated, swapped or added: cells stand in planned order, each once, and
+/// those that failed have none.
+fn wrong_order(cells: &StrColumn, planned: &[CellRecord]) -> Vec<String> {
+    let places: HashMap<&str, usize> = planned.iter().enumerate().map(|(i, c)| (c.id.as_str(), i)).collect();
+    let mut problems = Vec::new();
+    let (mut last_code, mut next) = (None, 0);
+    for (row, code) in cells.codes().iter().enumerate() {
+        if last_code == Some(code) {
+            continue;
+        }
+        last_code = Some(code);
+        let id = cells.get(row).unwrap_or_default();
+        match places.get(id) {
+            None => problems.push(format!("cell {id} is not planned")),
+            Some(place) if planned.get(*place).is_some_and(|c| matches!(c.status, CellStatus::Failed { .. })) => {
+                problems.push(format!("cell {id} failed and has rows from row {row}"));
             }
-            Err(e) => report.problems.push(format!("{kind}: {e}")),
+            Some(place) if *place < next => {
+                problems.push(format!("rows of cell {id} stand twice or out of order, from row {row}"));
+            }
+            Some(place) => next = place + 1,
+        }
+        // A shuffled table would be reported row by row.
+        if problems.len() == MOST_PROBLEMS {
+            problems.push("and more of the kind".to_owned());
+            break;
         }
     }
+    problems
+}
+
+/// The tables of the cells of an unfinished run, a cell at a time.
+fn check_cells(run: &RunData, report: &mut CheckReport) -> Result<(), StoreError> {
+    let mut schemas: BTreeMap<String, Vec<(String, ColumnType)>> = BTreeMap::new();
+    let mut problems = BTreeSet::new();
+    for cell in run.cells.iter().filter(|cell| cell.status == CellStatus::Finished) {
+        for (kind, table) in run.cell_tables(&cell.id)?.unwrap_or_default() {
+            report.rows += table.rows();
+            problems.extend(units::unknown_units(&table).into_iter().map(|what| format!("{kind}: {what}")));
+            let schema = table.schema();
+            if *schemas.entry(kind.clone()).or_insert_with(|| schema.clone()) != schema {
+                problems.insert(format!("{kind}: cell {} has other columns than those before it", cell.id));
+            }
+        }
+    }
+    report.problems.extend(problems);
     Ok(())
 }

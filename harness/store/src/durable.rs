@@ -97,21 +97,38 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>, StoreError> {
     Ok(bytes)
 }
 
+/// Largest JSON file.
+pub(crate) const MAX_JSON_BYTES: u64 = 1 << 28;
+
 /// Reads a JSON file.
 pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, StoreError> {
-    const LIMIT: u64 = 1 << 30;
-    serde_json::from_slice(&read(path, LIMIT)?)
-        .map_err(|e| StoreError::damaged(path, format!("is not what was written: {e}")))
+    parse_json(&read(path, MAX_JSON_BYTES)?, path)
 }
 
-/// Creates a folder and its missing parents, for their owner only.
-pub(crate) fn create_folder(path: &Path) -> Result<(), StoreError> {
+/// Reads JSON that was taken from `path`.
+pub(crate) fn parse_json<T: serde::de::DeserializeOwned>(bytes: &[u8], path: &Path) -> Result<T, StoreError> {
+    serde_json::from_slice(bytes).map_err(|e| StoreError::damaged(path, format!("is not what was written: {e}")))
+}
+
+/// Creates a folder and its missing parents, for their owner only (mode 0700). One that exists keeps its mode.
+///
+/// # Errors
+/// What the system reports.
+pub fn create_folder(path: &Path) -> Result<(), StoreError> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(path).map_err(StoreError::io("create", path))?;
     sync_folder(parent(path))
+}
+
+/// A folder for its owner only, removed when it is dropped.
+pub(crate) fn temporary_folder(prefix: &str, above: &Path) -> Result<tempfile::TempDir, StoreError> {
+    let mut builder = tempfile::Builder::new();
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700));
+    builder.prefix(prefix).tempdir_in(above).map_err(StoreError::io("create a folder in", above))
 }
 
 /// Makes renames and removals in a folder durable.

@@ -1,6 +1,6 @@
 //! Which units column names may end in.
 
-use crate::{Column, Table};
+use crate::{ColumnType, StrColumn, Table};
 
 /// Units with a dimension, as suffixes of column names.
 const UNITS: &[&str] = &[
@@ -75,16 +75,23 @@ pub fn is_unit(unit: &str) -> bool {
 /// Columns of measured or computed numbers whose unit cannot be told: floating-point columns must end in a unit, except
 /// `value` beside a string column `unit`. Whole numbers without a unit are coordinates.
 pub fn unknown_units(table: &Table) -> Vec<String> {
-    let mut unknown: Vec<String> = table
-        .columns()
-        .filter(|(name, column)| {
-            let described = *name == "value" && table.str("unit").is_ok();
-            matches!(column, Column::F64(_)) && !described && unit_of(name).is_none()
-        })
-        .map(|(name, _)| format!("column {name} does not end in a unit"))
-        .collect();
-    if let Ok(units) = table.str("unit") {
-        unknown.extend(units.distinct().iter().filter(|u| !is_unit(u)).map(|u| format!("unit {u} is not known")));
-    }
+    let units = table.str("unit").ok();
+    let mut unknown = unknown_columns(&table.schema());
+    unknown.extend(units.into_iter().flat_map(unknown_names));
     unknown
+}
+
+/// As [`unknown_units`], from the names and types of a table's columns alone.
+pub(crate) fn unknown_columns(schema: &[(String, ColumnType)]) -> Vec<String> {
+    let describes = schema.iter().any(|(name, of)| name == "unit" && *of == ColumnType::Str);
+    let unknown = schema.iter().filter(|(name, of)| {
+        let described = name == "value" && describes;
+        *of == ColumnType::F64 && !described && unit_of(name).is_none()
+    });
+    unknown.map(|(name, _)| format!("column {name} does not end in a unit")).collect()
+}
+
+/// Which strings of a column of units are none.
+pub(crate) fn unknown_names(units: &StrColumn) -> Vec<String> {
+    units.distinct().iter().filter(|u| !is_unit(u)).map(|u| format!("unit {u} is not known")).collect()
 }

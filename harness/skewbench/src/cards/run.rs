@@ -20,7 +20,7 @@ use crate::cli::CommonRunArgs;
 use crate::commands::set_aside;
 use crate::failure::{Exit, Failure};
 use crate::present::{render_measured, write_text};
-use crate::scheduler::watch_interruptions;
+use crate::scheduler::{store_failure, watch_interruptions};
 use crate::share::one_process;
 use crate::shipped::{Card, Failed, write_about};
 
@@ -195,7 +195,6 @@ fn settings() -> BTreeMap<String, String> {
 
 /// Takes an empty or new folder; with `force` one that holds something is set aside.
 fn claim(out: &Path, force: bool) -> Result<(), Failure> {
-    let fail = |e: std::io::Error| Failure::config(format!("{}: {e}", out.display()));
     let holds = |path: &Path| std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
     if holds(out) {
         if !force {
@@ -209,5 +208,5 @@ fn claim(out: &Path, force: bool) -> Result<(), Failure> {
         }
         set_aside(out)?;
     }
-    std::fs::create_dir_all(out.join(SAMPLES)).map_err(fail)
+    skewbench_store::create_folder(&out.join(SAMPLES)).map_err(store_failure)
 }

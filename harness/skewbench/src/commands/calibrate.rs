@@ -16,7 +16,7 @@ use crate::cells::Resources;
 use crate::cli::{CalibrateArgs, Kernel};
 use crate::failure::{Exit, Failure};
 use crate::present::write_text;
-use crate::scheduler::watch_interruptions;
+use crate::scheduler::{store_failure, watch_interruptions};
 use crate::share::one_process;
 
 const REVISION: &str = env!("SKEWBENCH_REVISION");
@@ -41,8 +41,7 @@ pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     let mut card = Card::open(args.card)?;
     let points = if args.validate.is_some() { held_out(&pricing, args.seed)? } else { points(&pricing, args.seed)? };
     if let Some(folder) = out.parent().filter(|f| !f.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder)
-            .map_err(|e| Failure::config(format!("cannot create {}: {e}", folder.display())))?;
+        skewbench_store::create_folder(folder).map_err(store_failure)?;
     }
     let mut journal = Journal::open(&beside(&out, "points.jsonl"), &card.info, args.seed, Some(REVISION), args.resume)?;
     watch_interruptions();
@@ -81,7 +80,7 @@ pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
 fn compare_waves(run: &Path, pricing: &Pricing, out: &Path) -> Result<(), Failure> {
     let predicted = predict(run, pricing)?;
     let folder = out.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder).map_err(|e| Failure::config(format!("{}: {e}", folder.display())))?;
+    skewbench_store::create_folder(folder).map_err(store_failure)?;
     for (name, rows) in [("waves.csv", &predicted.waves), ("ranks.csv", &predicted.ranks)] {
         let mut text = csv::Writer::from_writer(Vec::new());
         rows.iter().try_for_each(|row| text.serialize(row)).map_err(Failure::internal)?;

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use crate::cli::Format;
 use crate::failure::Failure;
 use crate::present::quote;
+use crate::terminal::printable;
 
 /// Writes a line to standard output; a reader that has gone away is no error.
 pub fn line(text: impl std::fmt::Display) -> Result<(), Failure> {
@@ -32,7 +33,7 @@ pub fn records(rows: &[Map<String, Value>], format: Format) -> Result<(), Failur
             for row in rows {
                 table.add_row(row.values().map(cell));
             }
-            line(table)
+            line(printable(&table.to_string()))
         }
     }
 }

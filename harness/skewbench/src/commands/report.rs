@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
+use skewbench_cluster::batch::shell_word;
 
 use super::{output, run};
 use crate::cells::Resources;
@@ -100,6 +101,11 @@ pub fn render_folders(
     render_runs(&[NamedRun { name: "run".into(), folders: folders.to_vec() }], templates, out)
 }
 
+/// The command line of this process, as reports quote it.
+pub(super) fn this_command() -> String {
+    command(&std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect::<Vec<_>>())
+}
+
 /// The command line that gives a run's numbers: without what decides only where they go and how fast.
 fn command(line: &[String]) -> String {
     const WITH_VALUE: [&str; 4] = ["--out", "--threads", "--format", "--templates"];
@@ -112,8 +118,8 @@ fn command(line: &[String]) -> String {
         } else if !ALONE.contains(&word.as_str())
             && !WITH_VALUE.iter().any(|flag| word.starts_with(&format!("{flag}=")))
         {
-            let plain = !word.is_empty() && !word.contains(char::is_whitespace);
-            words.push(if plain { word.clone() } else { format!("'{word}'") });
+            // Whoever copies the line runs the words of the run's author, and nothing else.
+            words.push(shell_word(word));
         }
     }
     words.join(" ")
@@ -126,7 +132,7 @@ fn beside(run: &Path) -> PathBuf {
 }
 
 /// True for a folder that something else than a report was written to.
-fn foreign(out: &Path) -> bool {
+pub(super) fn foreign(out: &Path) -> bool {
     let holds = |name: &str| out.join(name).exists();
     let empty = std::fs::read_dir(out).map_or(true, |mut entries| entries.next().is_none());
     !empty && !holds("summary.json") && !holds("run")

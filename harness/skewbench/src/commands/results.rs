@@ -9,6 +9,7 @@ use super::report::run_folders;
 use crate::cli::ResultsCommand;
 use crate::failure::{Exit, Failure};
 use crate::scheduler::store_failure;
+use crate::terminal::printable;
 
 /// Suffix of archives.
 const ARCHIVE: &str = ".tar.zst";
@@ -21,7 +22,7 @@ pub fn run(command: &ResultsCommand) -> Result<(), Failure> {
     match command {
         ResultsCommand::Check { run } => check(run),
         ResultsCommand::Export { run, out } => export(run, out),
-        ResultsCommand::Import { archive, out } => import(archive, out),
+        ResultsCommand::Import { source, out } => import(source, out),
     }
 }
 
@@ -39,7 +40,7 @@ fn check(run: &Path) -> Result<(), Failure> {
         let report = match skewbench_store::check(&folder) {
             Ok(report) => report,
             Err(error @ StoreError::Damaged { .. }) => {
-                output::line(format!("{}: NOT sound\n  {error}", folder.display()))?;
+                output::line(printable(&format!("{}: NOT sound\n  {error}", folder.display())))?;
                 problems += 1;
                 continue;
             }
@@ -55,7 +56,7 @@ fn check(run: &Path) -> Result<(), Failure> {
             report.files,
             if report.is_sound() { "sound" } else { "NOT sound" }
         ))?;
-        report.problems.iter().try_for_each(|p| output::line(format!("  {p}")))?;
+        report.problems.iter().try_for_each(|p| output::line(printable(&format!("  {p}"))))?;
         problems += report.problems.len();
     }
     if problems > 0 {
@@ -71,10 +72,12 @@ fn export(run: &Path, out: &Path) -> Result<(), Failure> {
         skewbench_store::export(one, out).map_err(store_failure)?;
         return output::line(out.display());
     }
-    std::fs::create_dir(out).map_err(|e| {
+    if out.symlink_metadata().is_ok() {
         let runs = folders.len();
-        Failure::config(format!("{}: {e}; {runs} runs are exported into a new folder of archives", out.display()))
-    })?;
+        let what = format!("exists already; {runs} runs are exported into a new folder of archives");
+        return Err(Failure::config(format!("{}: {what}", out.display())));
+    }
+    skewbench_store::create_folder(out).map_err(store_failure)?;
     for folder in folders {
         let name = folder.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         let archive = out.join(format!("{name}{ARCHIVE}"));
@@ -84,29 +87,52 @@ fn export(run: &Path, out: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// An archive becomes a run folder; a folder of archives becomes a folder of runs.
-fn import(archive: &Path, out: &Path) -> Result<(), Failure> {
-    if !archive.is_dir() {
-        skewbench_store::import(archive, out).map_err(store_failure)?;
+/// An archive or a run folder becomes a run folder; a folder of several becomes a folder of runs.
+fn import(source: &Path, out: &Path) -> Result<(), Failure> {
+    if !source.is_dir() {
+        skewbench_store::import(source, out).map_err(store_failure)?;
         return output::line(out.display());
     }
-    let failed = |e: std::io::Error| Failure::config(format!("{}: {e}", archive.display()));
-    let mut names = std::fs::read_dir(archive)
-        .map_err(failed)?
-        .map(|entry| Ok(entry.map_err(failed)?.file_name().to_string_lossy().into_owned()))
-        .collect::<Result<Vec<_>, Failure>>()?;
-    names.retain(|name| name.ends_with(ARCHIVE));
-    names.sort_unstable();
-    if names.is_empty() {
-        return Err(Failure::config(format!("{}: no archive *{ARCHIVE} in this folder", archive.display())));
+    if source.join("manifest.json").symlink_metadata().is_ok() {
+        skewbench_store::import_folder(source, out).map_err(store_failure)?;
+        return output::line(out.display());
+    }
+    let archives: Vec<PathBuf> = entries(source)?.into_iter().filter(|path| name(path).ends_with(ARCHIVE)).collect();
+    let runs = if archives.is_empty() { runs_of(source)? } else { archives };
+    if runs.is_empty() {
+        let what = format!("no archive *{ARCHIVE} and no run in this folder");
+        return Err(Failure::config(format!("{}: {what}", source.display())));
     }
     if out.symlink_metadata().is_ok() {
         return Err(Failure::config(format!("{} exists already; choose another name or move it away", out.display())));
     }
-    for name in names {
-        let folder = out.join("run").join(name.trim_end_matches(ARCHIVE));
-        skewbench_store::import(&archive.join(&name), &folder).map_err(store_failure)?;
-        output::line(folder.display())?;
+    for run in runs {
+        let folder = out.join("run").join(name(&run).trim_end_matches(ARCHIVE));
+        let import = if run.is_dir() { skewbench_store::import_folder } else { skewbench_store::import };
+        import(&run, &folder).map_err(store_failure)?;
+        output::line(printable(&folder.display().to_string()))?;
     }
     Ok(())
+}
+
+/// Run folders of a study that was sent; links are not followed.
+fn runs_of(study: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let is_folder = |path: &Path| path.symlink_metadata().is_ok_and(|found| found.is_dir());
+    let inner = study.join("run");
+    let parent = if is_folder(&inner) { inner } else { study.to_owned() };
+    let folders = entries(&parent)?.into_iter();
+    Ok(folders.filter(|path| is_folder(path) && path.join("manifest.json").symlink_metadata().is_ok()).collect())
+}
+
+/// What lies in a folder, sorted by name.
+fn entries(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let failed = |e: std::io::Error| Failure::config(format!("{}: {e}", folder.display()));
+    let found = std::fs::read_dir(folder).map_err(failed)?;
+    let mut paths = found.map(|entry| Ok(entry.map_err(failed)?.path())).collect::<Result<Vec<_>, Failure>>()?;
+    paths.sort_unstable();
+    Ok(paths)
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }

@@ -11,6 +11,7 @@ use crate::experiment::{At, Expanded, Scale, expand, recorded};
 use crate::failure::Failure;
 use crate::metrics::{LinearTimes, WavesView, WindowsView};
 use crate::scheduler::store_failure;
+use crate::terminal::printable;
 
 /// A run of an experiment, read back.
 pub struct Loaded {
@@ -32,6 +33,9 @@ impl Loaded {
     /// A folder that is no whole run, or one that another version wrote.
     pub fn open(dir: &std::path::Path, resources: &mut Resources) -> Result<Self, Failure> {
         let data = Run::load(dir).map_err(store_failure)?;
+        for what in data.damage().map_err(store_failure)? {
+            eprintln!("{}: {}", dir.display(), printable(&what));
+        }
         let inputs = &data.manifest.inputs;
         let text = |key: &str| inputs.get(key).and_then(Value::as_str).unwrap_or_default();
         let found = recorded(text("id"), &data.manifest.experiment)?;
@@ -224,8 +228,10 @@ fn by_cell(table: &Table) -> Result<BTreeMap<String, Table>, StoreError> {
     let codes = cells.codes();
     while start < codes.len() {
         let length = codes[start..].iter().take_while(|c| **c == codes[start]).count();
-        if let Some(cell) = cells.get(start) {
-            parts.insert(cell.to_owned(), table.slice(start, start + length));
+        if let Some(cell) = cells.get(start)
+            && parts.insert(cell.to_owned(), table.slice(start, start + length)).is_some()
+        {
+            return Err(StoreError::Table(format!("rows of cell {cell} stand twice; see skewbench results check")));
         }
         start += length;
     }

@@ -10,6 +10,8 @@ fn help_of_every_command() {
         "reproduce",
         "run",
         "tune",
+        "recommend",
+        "import",
         "compare",
         "report",
         "plan",
@@ -25,6 +27,9 @@ fn help_of_every_command() {
         "results check",
         "results export",
         "results import",
+        "slurm",
+        "slurm render",
+        "slurm submit",
         "completions",
         "man",
     ];

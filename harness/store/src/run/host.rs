@@ -1,11 +1,4 @@
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
-
-/// Prefixes of environment variables that are recorded.
-const ALLOWED: [&str; 5] = ["NCCL_", "CUDA_", "OMP_", "SLURM_", "RUST_LOG"];
-/// Parts of names that are never recorded.
-const SECRET: [&str; 4] = ["TOKEN", "KEY", "SECRET", "PASSWORD"];
 
 /// The machine that ran, without anything that identifies its owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,16 +45,4 @@ pub fn host_name() -> String {
 /// The day, `YYYY-MM-DD`, in UTC.
 pub fn today() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%d").to_string()
-}
-
-/// The variables that a manifest may record: those of NCCL, CUDA, OpenMP, Slurm and the log level, except any whose name
-/// hints at a secret.
-pub fn collect_environment(variables: impl IntoIterator<Item = (String, String)>) -> BTreeMap<String, String> {
-    variables
-        .into_iter()
-        .filter(|(name, _)| {
-            let upper = name.to_uppercase();
-            ALLOWED.iter().any(|prefix| name.starts_with(prefix)) && !SECRET.iter().any(|part| upper.contains(part))
-        })
-        .collect()
 }

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -6,13 +6,12 @@ use serde_json::{Map, Value};
 
 use super::cell_file::{self, Outcome};
 use super::{
-    CELL_FOLDER, CHECKSUMS, Cell, CellId, Checksums, FAILURES, Manifest, PLANNED_CELLS, RunStatus, TIMINGS, Timings,
-    cell_path,
+    CELL_FOLDER, CHECKSUMS, Cell, CellId, Checksums, EVENTS, FAILURES, LOCK, MANIFEST, Manifest, PLANNED_CELLS,
+    RunStatus, TIMINGS, Timings, WORKER_FOLDER, cell_path, kind_of, table_path,
 };
-use super::{kind_of, table_path};
 use crate::durable::TEMP_PREFIX;
-use crate::table::read_parquet_columns;
-use crate::{StoreError, Table, durable};
+use crate::table::{read_parquet_columns, visit_parquet_columns};
+use crate::{Column, StoreError, Table, durable};
 
 /// What became of a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,10 +67,24 @@ impl super::Run {
     /// Not a run, another schema version, or files that are not what was written.
     pub fn load(dir: &Path) -> Result<RunData, StoreError> {
         let manifest = Manifest::read(dir)?;
-        let planned: Vec<Cell> = durable::read_json(&dir.join(PLANNED_CELLS))?;
         let complete = manifest.status == RunStatus::Complete;
         let checksums = if complete { durable::read_json(&dir.join(CHECKSUMS))? } else { Checksums::new() };
-        let failures: Vec<Failure> = if complete { durable::read_json(&dir.join(FAILURES))? } else { Vec::new() };
+        let known = |name: &str| [PLANNED_CELLS, FAILURES].contains(&name) || kind_of(name).is_some();
+        if let Some(name) = checksums.keys().find(|name| !known(name)) {
+            let what = format!("lists {}, which is no file of a run", name.escape_debug());
+            return Err(StoreError::damaged(&dir.join(CHECKSUMS), what));
+        }
+        let json = |name: &str| -> Result<Vec<u8>, StoreError> {
+            let path = dir.join(name);
+            if complete { sealed(&path, &checksums) } else { durable::read(&path, durable::MAX_JSON_BYTES) }
+        };
+        let planned: Vec<Cell> = durable::parse_json(&json(PLANNED_CELLS)?, &dir.join(PLANNED_CELLS))?;
+        if !manifest.is_of(&planned) {
+            let what = format!("its inputs and the cells of {PLANNED_CELLS} are not those of the hash in it");
+            return Err(StoreError::damaged(&dir.join(MANIFEST), what));
+        }
+        let failures: Vec<Failure> =
+            if complete { durable::parse_json(&json(FAILURES)?, &dir.join(FAILURES))? } else { Vec::new() };
         let reasons: BTreeMap<CellId, String> = failures.into_iter().map(|f| (f.cell, f.reason)).collect();
         let cells = planned.into_iter().map(|cell| {
             let status = if complete {
@@ -175,17 +188,39 @@ impl RunData {
         Ok(all)
     }
 
+    /// Shows the columns of a sealed table one after another, so that memory holds one of them at a time.
+    ///
+    /// # Errors
+    /// As [`table`](Self::table), and what `visit` refuses.
+    pub(crate) fn visit_sealed(
+        &self,
+        kind: &str,
+        visit: impl FnMut(&str, Column) -> Result<(), String>,
+    ) -> Result<(), StoreError> {
+        let path = table_path(&self.dir, kind);
+        visit_parquet_columns(&sealed(&path, &self.checksums)?, &path, None, visit)
+    }
+
+    /// Everything in the folder that no result is read from: of an unfinished run torn files of cells, copies of another
+    /// cell's and files of no planned cell, which count as not computed; of any run files that are no part of it.
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub fn damage(&self) -> Result<Vec<String>, StoreError> {
+        let complete = self.manifest.status == RunStatus::Complete;
+        let mut problems = if complete { Vec::new() } else { damaged_cells(&self.dir, &self.cells)? };
+        problems.extend(strangers(&self.dir, self.manifest.status, self.checksums.keys())?);
+        Ok(problems)
+    }
+
     fn read(&self, kind: &str, columns: Option<&[&str]>) -> Result<Table, StoreError> {
         let missing = || StoreError::Table(format!("{} has no table {kind}", self.dir.display()));
         if self.manifest.status == RunStatus::Complete {
             let path = table_path(&self.dir, kind);
-            let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-            let sum = self.checksums.get(&name).ok_or_else(missing)?;
-            let bytes = durable::read(&path, sum.bytes)?;
-            if blake3::hash(&bytes).to_hex().as_str() != sum.blake3 {
-                return Err(StoreError::damaged(&path, format!("is not the file that was sealed; see {CHECKSUMS}")));
+            if !self.checksums.contains_key(&name_of(&path)) {
+                return Err(missing());
             }
-            return read_parquet_columns(bytes, &path, columns);
+            return read_parquet_columns(&sealed(&path, &self.checksums)?, &path, columns);
         }
         let table = self.unsealed_tables(|k| k == kind)?.remove(kind).ok_or_else(missing)?;
         let Some(names) = columns else { return Ok(table) };
@@ -227,6 +262,44 @@ fn unsealed(dir: &Path, id: &CellId) -> Result<Option<Outcome>, StoreError> {
     }
 }
 
+fn name_of(path: &Path) -> String {
+    path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// The bytes of a file of a sealed run, if they are those that were sealed.
+fn sealed(path: &Path, sums: &Checksums) -> Result<Vec<u8>, StoreError> {
+    let sum = sums.get(&name_of(path)).ok_or_else(|| StoreError::damaged(path, format!("is not in {CHECKSUMS}")))?;
+    let bytes = durable::read(path, sum.bytes)?;
+    if blake3::hash(&bytes).to_hex().as_str() != sum.blake3 {
+        return Err(StoreError::damaged(path, format!("is not the file that was sealed; see {CHECKSUMS}")));
+    }
+    Ok(bytes)
+}
+
+/// Files in the folder of a run that are no part of it: copies of its files, and what others left there.
+pub(crate) fn strangers<'a>(
+    dir: &Path,
+    status: RunStatus,
+    sealed: impl Iterator<Item = &'a String>,
+) -> Result<Vec<String>, StoreError> {
+    let mut known: BTreeSet<&str> =
+        [MANIFEST, TIMINGS, EVENTS, PLANNED_CELLS, FAILURES, CHECKSUMS, LOCK].into_iter().collect();
+    known.extend(sealed.map(String::as_str));
+    let names = durable::list(dir)?;
+    let under_way = status != RunStatus::Complete;
+    if under_way {
+        known.extend([CELL_FOLDER, WORKER_FOLDER]);
+    }
+    // Of a run under way sealing may have been interrupted: its tables are written again.
+    let ours =
+        |name: &str| known.contains(name) || name.starts_with(TEMP_PREFIX) || (under_way && kind_of(name).is_some());
+    Ok(names
+        .iter()
+        .filter(|name| !ours(name))
+        .map(|name| format!("{} is not part of the run", name.escape_debug()))
+        .collect())
+}
+
 /// What is wrong with the files of an unfinished run's cells: torn ones, copies of another cell's, and those of no planned cell.
 pub(crate) fn damaged_cells(dir: &Path, cells: &[CellRecord]) -> Result<Vec<String>, StoreError> {
     let folder = dir.join(CELL_FOLDER);
@@ -238,7 +311,9 @@ pub(crate) fn damaged_cells(dir: &Path, cells: &[CellRecord]) -> Result<Vec<Stri
     for name in durable::list(&folder)?.iter().filter(|name| !name.starts_with(TEMP_PREFIX)) {
         let path = folder.join(name);
         match planned.get(&path) {
-            None => problems.push(format!("{CELL_FOLDER}/{name} is the file of no planned cell")),
+            None => {
+                problems.push(format!("{CELL_FOLDER}/{} is the file of no planned cell", name.escape_debug()));
+            }
             Some(id) => match cell_file::read(&path, id) {
                 Err(StoreError::Damaged { what, .. }) => problems.push(format!("{CELL_FOLDER}/{name} {what}")),
                 Err(e) => return Err(e),

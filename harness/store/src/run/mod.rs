@@ -5,6 +5,7 @@
 
 mod cell;
 mod cell_file;
+mod environment;
 mod host;
 mod load;
 mod manifest;
@@ -17,9 +18,10 @@ mod work;
 use std::path::{Path, PathBuf};
 
 pub use cell::{Cell, CellId};
-pub use host::{Host, collect_environment, host_name, today};
-pub(crate) use load::damaged_cells;
+pub use environment::collect_environment;
+pub use host::{Host, host_name, today};
 pub use load::{CellRecord, CellStatus, RunData};
+pub(crate) use load::{damaged_cells, strangers};
 pub(crate) use manifest::{Checksums, file_sum};
 pub use manifest::{GitState, Invocation, Manifest, RunInputs, RunStatus, SCHEMA_VERSION};
 pub(crate) use open::Found;

@@ -121,17 +121,21 @@ impl Run {
             match cell_file::read(&path, &cell.id) {
                 Ok(Outcome::Finished { tables, .. }) => match state.fit(cell.id.as_str(), &tables) {
                     Ok(()) => state.set(&cell.id, CellState::Finished),
-                    Err(e) => {
-                        self.event("cell_damaged", &serde_json::json!({ "cell": cell.id, "what": e.to_string() }))?
-                    }
+                    Err(e) => self.damage(&mut state, &cell.id, &e)?,
                 },
                 Ok(Outcome::Failed { .. }) if retry_failed => {}
                 Ok(Outcome::Failed { .. }) => state.set(&cell.id, CellState::Failed),
                 Err(e @ StoreError::Io { .. }) => return Err(e),
-                Err(e) => self.event("cell_damaged", &serde_json::json!({ "cell": cell.id, "what": e.to_string() }))?,
+                Err(e) => self.damage(&mut state, &cell.id, &e)?,
             }
         }
         Ok(state)
+    }
+
+    /// Notes a file that is not what was written, and keeps it in the log.
+    pub(super) fn damage(&self, state: &mut State, id: &super::CellId, what: &StoreError) -> Result<(), StoreError> {
+        state.note_damage(id, what);
+        self.event("cell_damaged", &serde_json::json!({ "cell": id, "what": what.to_string() }))
     }
 }
 

@@ -202,7 +202,7 @@ impl Run {
     }
 
     fn damaged(&self, id: &CellId, what: &StoreError) -> Result<CellStatus, StoreError> {
-        self.event("cell_damaged", &json!({ "cell": id, "what": what.to_string() }))?;
+        self.damage(&mut self.state(), id, what)?;
         Ok(CellStatus::Missing)
     }
 

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde_json::{Value, json};
 
 use super::cell_file::{self, Outcome};
+use super::environment::{value_without_secrets, without_secrets};
 use super::{Cell, CellId, EVENTS, Manifest, cell_path};
 use crate::{ColumnType, StoreError, Table};
 
@@ -35,12 +36,19 @@ pub(super) enum CellState {
 #[derive(Debug, Default)]
 pub(super) struct State {
     done: HashMap<CellId, CellState>,
+    /// Files of cells that are not what was written, by cell.
+    damaged: BTreeMap<CellId, String>,
     pub(super) schemas: BTreeMap<String, Vec<(String, ColumnType)>>,
 }
 
 impl State {
     pub(super) fn set(&mut self, id: &CellId, to: CellState) {
         self.done.insert(id.clone(), to);
+    }
+
+    /// Notes that a cell's file is not what was written.
+    pub(super) fn note_damage(&mut self, id: &CellId, what: &StoreError) {
+        self.damaged.insert(id.clone(), what.to_string());
     }
 
     pub(super) fn known(&self, id: &CellId) -> Option<CellState> {
@@ -103,6 +111,11 @@ impl Run {
         self.state().failed()
     }
 
+    /// Files of cells that were found torn, copied or changed, each with what is wrong; their cells count as missing.
+    pub fn damaged_cells(&self) -> Vec<String> {
+        self.state().damaged.values().cloned().collect()
+    }
+
     /// Stores a finished cell: when this returns, it is never lost. Callable from many threads.
     ///
     /// # Errors
@@ -125,19 +138,21 @@ impl Run {
     /// As [`finish_cell`](Self::finish_cell).
     pub fn fail_cell(&self, cell: &CellId, reason: &str) -> Result<(), StoreError> {
         self.accepts(cell)?;
-        cell_file::write(&cell_path(&self.dir, cell), cell, &Outcome::Failed { reason: reason.to_owned() })?;
+        let reason = without_secrets(reason);
+        cell_file::write(&cell_path(&self.dir, cell), cell, &Outcome::Failed { reason: reason.clone() })?;
         self.state().set(cell, CellState::Failed);
         self.event("cell_failed", &json!({ "cell": cell, "reason": reason }))
     }
 
-    /// Appends a line to `events.jsonl` with the time, a name and fields of its own.
+    /// Appends a line to `events.jsonl` with the time, a name and fields of its own, without secrets of the environment that
+    /// may stand in them.
     ///
     /// # Errors
     /// What the system reports.
     pub fn event(&self, name: &str, fields: &Value) -> Result<(), StoreError> {
         let mut line = json!({ "time": jiff::Timestamp::now().to_string(), "event": name });
         if let (Value::Object(line), Value::Object(fields)) = (&mut line, fields) {
-            line.extend(fields.clone());
+            line.extend(fields.iter().map(|(key, value)| (key.clone(), value_without_secrets(value))));
         }
         let line = format!("{line}\n");
         let mut file = self.events.lock().unwrap_or_else(PoisonError::into_inner);

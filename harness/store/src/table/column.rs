@@ -95,6 +95,30 @@ impl StrColumn {
         code
     }
 
+    /// Rows `[start, end)`, cut to what there is, with the strings that these use and no others: parts of a table of many
+    /// cells do not hold the names of all of them.
+    fn slice(&self, start: usize, end: usize) -> Self {
+        let mut part = Self::new();
+        let mut known: HashMap<u32, u32> = HashMap::new();
+        let mut last = None;
+        for code in self.codes.get(start..end.min(self.codes.len())).unwrap_or_default() {
+            let own = match last {
+                Some((of, own)) if of == *code => own,
+                _ => match known.get(code) {
+                    Some(own) => *own,
+                    None => {
+                        let own = part.code(self.distinct.get(*code as usize).map_or("", String::as_str));
+                        known.insert(*code, own);
+                        own
+                    }
+                },
+            };
+            last = Some((*code, own));
+            part.codes.push(own);
+        }
+        part
+    }
+
     fn append(&mut self, other: &Self) {
         let codes: Vec<u32> = other.distinct.iter().map(|s| self.code(s)).collect();
         self.codes.extend(other.codes.iter().filter_map(|c| codes.get(*c as usize)));
@@ -226,11 +250,7 @@ impl Column {
             Self::U32(v) => Self::U32(cut(v, start, end)),
             Self::U64(v) => Self::U64(cut(v, start, end)),
             Self::F64(v) => Self::F64(cut(v, start, end)),
-            Self::Str(v) => Self::Str(StrColumn {
-                distinct: v.distinct.clone(),
-                codes: cut(&v.codes, start, end),
-                index: v.index.clone(),
-            }),
+            Self::Str(v) => Self::Str(v.slice(start, end)),
             Self::Bool(v) => Self::Bool(cut(v, start, end)),
         }
     }

@@ -1,6 +1,8 @@
 //! Looks at the page headers of a Parquet column chunk before the Parquet reader does: it believes their counts, and a count
 //! that lies makes it ask for more memory than there is, which ends the process.
 
+/// Largest page, uncompressed. Ours are of a row group at most; the text of a long one is not.
+const MAX_PAGE_BYTES: i64 = 1 << 27;
 /// Deepest nesting of a page header.
 const MAX_DEPTH: u32 = 8;
 
@@ -19,8 +21,8 @@ pub(super) fn check(mut chunk: &[u8], rows: usize) -> Result<(), String> {
         }
         let size = page.size.and_then(|s| usize::try_from(s).ok()).and_then(|s| chunk.split_at_checked(s));
         (_, chunk) = size.ok_or("a page is longer than its column")?;
-        if page.full_size.is_none_or(|s| !(0..=i64::from(i32::MAX)).contains(&s)) {
-            return Err("a page has an impossible size".to_owned());
+        if page.full_size.is_none_or(|s| !(0..=MAX_PAGE_BYTES).contains(&s)) {
+            return Err("a page is too large".to_owned());
         }
         first = false;
     }

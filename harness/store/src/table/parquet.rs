@@ -106,15 +106,28 @@ impl Table {
     /// # Errors
     /// As [`load_parquet`](Self::load_parquet).
     pub fn parse_parquet(bytes: Vec<u8>, file: &Path) -> Result<Self, StoreError> {
-        read_parquet_columns(bytes, file, None)
+        read_parquet_columns(&bytes, file, None)
     }
 }
 
 /// Reads the named columns, or all.
-pub(crate) fn read_parquet_columns(bytes: Vec<u8>, file: &Path, columns: Option<&[&str]>) -> Result<Table, StoreError> {
+pub(crate) fn read_parquet_columns(bytes: &[u8], file: &Path, columns: Option<&[&str]>) -> Result<Table, StoreError> {
+    let mut table = Table::new();
+    visit_parquet_columns(bytes, file, columns, |name, column| table.add(name, column).map_err(|e| e.to_string()))?;
+    Ok(table)
+}
+
+/// Reads the named columns, or all, one after another: beside the file, memory holds one column and what `visit` keeps.
+pub(crate) fn visit_parquet_columns(
+    bytes: &[u8],
+    file: &Path,
+    columns: Option<&[&str]>,
+    mut visit: impl FnMut(&str, Column) -> Result<(), String>,
+) -> Result<(), StoreError> {
     shielded(|| {
-        let mut reader = ParquetReader::new(Cursor::new(bytes.as_slice())).read_parallel(ParallelStrategy::None);
-        let metadata = reader.get_metadata().map_err(|e| e.to_string())?;
+        let reader = || ParquetReader::new(Cursor::new(bytes)).read_parallel(ParallelStrategy::None);
+        let mut first = reader();
+        let metadata = first.get_metadata().map_err(|e| e.to_string())?.clone();
         let groups = &metadata.row_groups;
         for group in groups {
             if group.num_rows() > ROW_GROUP {
@@ -135,11 +148,23 @@ pub(crate) fn read_parquet_columns(bytes: Vec<u8>, file: &Path, columns: Option<
         if rows != Some(metadata.num_rows) {
             return Err("its row groups do not have the rows that it claims".to_owned());
         }
-        if let Some(names) = columns {
-            reader = reader.with_columns(Some(names.iter().map(|n| (*n).to_owned()).collect()));
+        let names: Vec<String> = match columns {
+            Some(names) => names.iter().map(|name| (*name).to_owned()).collect(),
+            None => first.schema().map_err(|e| e.to_string())?.iter_names().map(|name| name.to_string()).collect(),
+        };
+        for name in names {
+            let mut one = reader().with_columns(Some(vec![name.clone()]));
+            one.set_metadata(metadata.clone());
+            let frame = one.finish().map_err(|e| e.to_string())?;
+            let [column] = frame.columns() else { return Err(format!("column {name} cannot be told from others")) };
+            let column = from_series(column.as_materialized_series())?;
+            if Some(column.len()) != rows {
+                return Err(format!("column {name} has {} rows", column.len()));
+            }
+            drop(frame);
+            visit(&name, column)?;
         }
-        let frame = reader.finish().map_err(|e| e.to_string())?;
-        from_frame(&frame)
+        Ok(())
     })
     .map_err(|what| StoreError::damaged(file, what))
 }
@@ -170,26 +195,20 @@ fn to_frame(table: &Table) -> Result<DataFrame, StoreError> {
     DataFrame::new(table.rows(), series.collect()).map_err(failed)
 }
 
-fn from_frame(frame: &DataFrame) -> Result<Table, String> {
-    let mut table = Table::new();
-    for column in frame.columns() {
-        let series = column.as_materialized_series();
-        let name = series.name().as_str();
-        if series.null_count() > 0 {
-            return Err(format!("column {name} has {} missing values", series.null_count()));
-        }
-        let text = |e: polars_core::prelude::PolarsError| e.to_string();
-        let values = match series.dtype() {
-            DataType::UInt32 => Column::U32(series.u32().map_err(text)?.into_no_null_iter().collect()),
-            DataType::UInt64 => Column::U64(series.u64().map_err(text)?.into_no_null_iter().collect()),
-            DataType::Float64 => Column::F64(series.f64().map_err(text)?.into_no_null_iter().collect()),
-            DataType::Boolean => Column::Bool(series.bool().map_err(text)?.iter().flatten().collect()),
-            DataType::String => Column::Str(series.str().map_err(text)?.iter().flatten().collect::<StrColumn>()),
-            other => return Err(format!("column {name} is {other}; tables hold u32, u64, f64, strings and flags")),
-        };
-        table.add(name, values).map_err(|e| e.to_string())?;
+fn from_series(series: &Series) -> Result<Column, String> {
+    let name = series.name().as_str();
+    if series.null_count() > 0 {
+        return Err(format!("column {name} has {} missing values", series.null_count()));
     }
-    Ok(table)
+    let text = |e: polars_core::prelude::PolarsError| e.to_string();
+    Ok(match series.dtype() {
+        DataType::UInt32 => Column::U32(series.u32().map_err(text)?.into_no_null_iter().collect()),
+        DataType::UInt64 => Column::U64(series.u64().map_err(text)?.into_no_null_iter().collect()),
+        DataType::Float64 => Column::F64(series.f64().map_err(text)?.into_no_null_iter().collect()),
+        DataType::Boolean => Column::Bool(series.bool().map_err(text)?.iter().flatten().collect()),
+        DataType::String => Column::Str(series.str().map_err(text)?.iter().flatten().collect::<StrColumn>()),
+        other => return Err(format!("column {name} is {other}; tables hold u32, u64, f64, strings and flags")),
+    })
 }
 
 thread_local! {
