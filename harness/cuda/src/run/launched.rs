@@ -36,9 +36,14 @@ impl Rendezvous {
         let words: Vec<Word> =
             all.iter().map(|bytes| serde_json::from_slice(bytes)).collect::<Result<_, _>>().map_err(garbled)?;
         let first = words.first();
-        if let Some((rank, other)) = words.iter().enumerate().find(|(_, word)| first.is_some_and(|f| f.host != word.host)) {
+        if let Some((rank, other)) =
+            words.iter().enumerate().find(|(_, word)| first.is_some_and(|f| f.host != word.host))
+        {
             let host = first.map(|word| word.host.as_str()).unwrap_or_default();
-            let what = format!("rank 0 runs on {host}, rank {rank} on {}; cards of one session are those of one host", other.host);
+            let what = format!(
+                "rank 0 runs on {host}, rank {rank} on {}; cards of one session are those of one host",
+                other.host
+            );
             return Err(CudaError::Launch(what));
         }
         let folder = first.and_then(|word| word.meeting.as_deref());
