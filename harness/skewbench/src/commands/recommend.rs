@@ -8,7 +8,7 @@ use skewbench_systems::registry;
 
 use super::output;
 use super::plan::layout;
-use super::run::{Study, carry_out, judge};
+use super::run::{Study, carry_out, elsewhere, judge};
 use crate::cells::Resources;
 use crate::cli::{Backend, Format, RecommendArgs};
 use crate::experiment::{Experiment, Found, LayoutFile, Scale, find, made};
@@ -61,13 +61,17 @@ pub fn run(args: &RecommendArgs) -> Result<(), Failure> {
     let study = Study::new(vec![found], scale, &args.changes)?;
     let out = args.common.out.clone().unwrap_or_else(|| PathBuf::from("results/runs").join(study.name(ID)));
     let done = carry_out(study, &args.common, None, &out, false)?;
+    let Some(page) = &done.page else {
+        elsewhere(done.outcome);
+        return Ok(());
+    };
     let mut resources = Resources::default();
     let mut all = Vec::new();
     for folder in &done.folders {
         all.extend(recommendations(&Loaded::open(folder, &mut resources)?, &resources));
     }
     print(&all, args.common.format)?;
-    eprintln!("report: {}", done.page.display());
+    eprintln!("report: {}", page.display());
     if done.outcome.failed > 0 {
         let what = "some cells failed; the report and summary.json say which and why";
         return judge(&done.rows).and(Err(Failure::new(Exit::Cells, what)));
