@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use serde_json::Map;
-use skewbench_cluster::Launch;
+use skewbench_cluster::{Launch, ProcessModel};
 use skewbench_cuda::attention::{Attention, CuDnn, CuDnnOptions};
 use skewbench_cuda::run::{
     AttentionFactory, Execution, Generated, Meeting, Mode, Placement, Rendezvous, Session, SessionOptions, Transport,
@@ -366,8 +366,9 @@ fn child(words: &str) -> ExitCode {
 
 /// What a process checks that a launcher started.
 fn launched(launch: &Launch) -> Check<String> {
-    if launch.world as usize != RANKS {
-        return Err(format!("{} of {RANKS} processes", launch.world));
+    let model = launch.model(RANKS as u32, RANKS as u32).map_err(text)?;
+    if model != ProcessModel::ProcessPerCard {
+        return Err(format!("{model:?}: nothing to meet"));
     }
     let base = std::env::var(MEETING).map_err(|_| format!("{MEETING} names no folder"))?;
     let rank = launch.rank as usize;
