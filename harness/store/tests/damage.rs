@@ -22,9 +22,9 @@ fn sealed(dir: &Path) {
     run.seal().unwrap();
 }
 
-/// All that a report could take from a run, or the first refusal.
 type Taken = (BTreeMap<String, Table>, Vec<(String, CellStatus)>);
 
+/// All that a report could take from a run, or the first refusal.
 fn taken(dir: &Path) -> Result<Taken, StoreError> {
     let run = Run::load(dir)?;
     let tables = run.kinds()?.into_iter().map(|kind| Ok((kind.clone(), run.table(&kind)?)));
