@@ -244,11 +244,11 @@ def torn(test):
 
 
 def slow_folder(test):
-    """Every write that must reach the disk takes a fifth of a second longer, in one of two processes."""
+    """Every write that must reach the disk takes a twentieth of a second longer, in one of two processes."""
     if not shutil.which("strace"):
         return "strace is not installed"
     out = test.work / "slow"
-    slow = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync", "-e", "inject=fsync:delay_exit=200000"]
+    slow = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync", "-e", "inject=fsync:delay_exit=50000"]
     other = test.start([*slow, *test.command(out, "--share")])
     here = test.run(test.command(out, "--share"))
     _, err = other.communicate(timeout=240)
