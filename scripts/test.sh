@@ -47,31 +47,39 @@ documentation() {
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --release --locked
 }
 
+# packages NAME...: Debian's packages, where this user may install them.
+packages() {
+    [[ $(id -u) -eq 0 ]] && command -v apt-get >/dev/null || return 1
+    echo "installing $*"
+    DEBIAN_FRONTEND=noninteractive apt-get update -qq &&
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
 chromium() {
     if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then
         return 0
     fi
-    if [[ $(id -u) -eq 0 ]] && command -v apt-get >/dev/null; then
-        echo "installing chromium and chromium-driver"
-        DEBIAN_FRONTEND=noninteractive apt-get update -qq &&
-            DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null
-        command -v chromium >/dev/null && command -v chromedriver >/dev/null
-    else
-        return 1
-    fi
+    packages chromium chromium-driver && command -v chromium >/dev/null && command -v chromedriver >/dev/null
 }
 
 slurm() {
     local program
-    for program in munged slurmctld slurmd mpirun; do
-        command -v "$program" >/dev/null && continue
-        [[ $(id -u) -eq 0 ]] && command -v apt-get >/dev/null || return 1
-        echo "installing slurm-wlm, munge, openmpi-bin and faketime"
-        DEBIAN_FRONTEND=noninteractive apt-get update -qq &&
-            DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends slurm-wlm munge openmpi-bin faketime >/dev/null
-        return
+    for program in munged slurmctld slurmd mpirun faketime strace; do
+        if ! command -v "$program" >/dev/null; then
+            packages slurm-wlm munge openmpi-bin faketime strace || return 1
+            break
+        fi
     done
-    [[ $(id -u) -eq 0 ]] && command -v python3 >/dev/null
+    # Nodes have mounts of their own, which not every container allows.
+    [[ $(id -u) -eq 0 ]] && command -v python3 >/dev/null && unshare --mount true 2>/dev/null
+}
+
+# The program with the feature mpi beside the one without: the crate of the command is built once more, and no other.
+with_mpi() {
+    local built=${CARGO_TARGET_DIR:-target}/release/skewbench
+    cargo clippy -p skewbench --features mpi --release --locked -- -D warnings &&
+        cargo build -p skewbench --features mpi --release --locked && cp "$built" "$work/skewbench-mpi" &&
+        cargo build --release --locked
 }
 
 # A Python with pyarrow, in a folder of its own.
@@ -122,10 +130,15 @@ fi
 
 # A real cluster: Slurm and MPI from Debian, four nodes on this host.
 if slurm; then
-    check "on a Slurm cluster" scripts/slurm/test-cluster.sh scripts/slurm/cluster_tests.py --program "${CARGO_TARGET_DIR:-target}/release/skewbench" \
-        --faults docs/FAULTS.md || true
+    cluster=(scripts/slurm/cluster_tests.py --program "${CARGO_TARGET_DIR:-target}/release/skewbench")
+    if { command -v mpicc >/dev/null && compgen -G "/usr/lib/llvm-*/lib/libclang*.so*" >/dev/null; } || packages libopenmpi-dev libclang-dev; then
+        check "program over MPI" with_mpi && cluster+=(--mpi "$work/skewbench-mpi" --faults docs/FAULTS.md)
+    else
+        skip "program over MPI" "libopenmpi-dev and libclang-dev are not installed, and only root on Debian can install them here"
+    fi
+    check "on a Slurm cluster" scripts/slurm/test-cluster.sh "${cluster[@]}" || true
 else
-    skip "on a Slurm cluster" "slurm-wlm, munge and openmpi-bin are not installed, and only root on Debian can install them here"
+    skip "on a Slurm cluster" "it needs root that may mount, python3, and Debian's slurm-wlm, munge, openmpi-bin, faketime and strace"
 fi
 
 run=$work/quick

@@ -1,6 +1,7 @@
 //! Bodies of the fuzz targets: each takes arbitrary bytes and must return. The tests of the command line run them too.
 
 use skewbench::experiment;
+use skewbench::imported;
 use skewbench_plan::Plan;
 use skewbench_plan::check::{Limits, check};
 use skewbench_sim::Profile;
@@ -19,6 +20,17 @@ pub fn experiment(bytes: &[u8]) {
         let again = experiment::recorded("fuzz", &written).expect("an experiment that was written can be read");
         // Compared as text, for NaN differs from itself.
         assert_eq!(format!("{:?}", again.experiment), format!("{:?}", found.experiment));
+    }
+}
+
+/// Measured times of two groups of two ranks; what is read has a time above 0 of every rank.
+pub fn times(bytes: &[u8]) {
+    for name in ["fuzz.csv", "fuzz.jsonl"] {
+        if let Ok(measured) = imported::parse(&text(bytes), name, 2, 2) {
+            let times = measured.waves.iter().flat_map(|w| w.times.values());
+            times.for_each(|times| assert!(times.len() == 4 && times.iter().all(|ns| *ns > 0.0 && ns.is_finite())));
+            assert!(measured.waves.iter().all(|w| w.sequences.len() == 2));
+        }
     }
 }
 

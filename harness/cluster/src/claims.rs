@@ -406,7 +406,9 @@ mod tests {
         // Work that is over is done again only where that is asked for.
         b.done(&again).expect("noted");
         assert!(matches!(a.claim("x-1", |_| false), Ok(Attempt::Done(owner)) if owner == *b.owner()));
-        assert!(matches!(a.claim("x-1", |owner| owner == b.owner()), Ok(Attempt::Ours(_, before)) if before.is_empty()));
+        assert!(
+            matches!(a.claim("x-1", |owner| owner == b.owner()), Ok(Attempt::Ours(_, before)) if before.is_empty())
+        );
         for wrong in ["", "../x", "a.b", "a/b", "a\0"] {
             assert!(a.claim(wrong, |_| false).is_err(), "{wrong:?}");
         }

@@ -3,7 +3,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Launch, ProcessModel};
+use crate::Launch;
 
 /// A card of a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -25,18 +25,14 @@ pub struct Placement {
     pub local_rank: u32,
     /// Its process.
     pub pid: u32,
-    /// Cards that it may use: its own where the launch has a process a card, else those of the node.
+    /// Cards that it may use.
     pub cards: Vec<Card>,
 }
 
 impl Placement {
-    /// Where this process runs. `visible` is the value of `CUDA_VISIBLE_DEVICES`, if set; where processes have a card each and
-    /// see more than one, the local rank counts those.
-    pub fn current(launch: &Launch, model: Option<ProcessModel>, visible: Option<&str>) -> Self {
-        let mut cards = seen(cards(Path::new("/proc/driver/nvidia/gpus")), visible);
-        if model == Some(ProcessModel::ProcessPerCard) && cards.len() > 1 {
-            cards = cards.into_iter().skip(launch.local_rank as usize).take(1).collect();
-        }
+    /// Where this process runs. `visible` is the value of `CUDA_VISIBLE_DEVICES`, if set.
+    pub fn current(launch: &Launch, visible: Option<&str>) -> Self {
+        let cards = seen(cards(Path::new("/proc/driver/nvidia/gpus")), visible);
         Self {
             rank: launch.rank,
             host: launch.host.clone(),
@@ -109,7 +105,7 @@ mod tests {
             [vec![2, 10], vec![10, 2], vec![10], vec![]]
         );
         assert_eq!(minors(Some("GPU-1234")), [2, 10]);
-        let mut placement = Placement::current(&Launch::alone("n1"), None, None);
+        let mut placement = Placement::current(&Launch::alone("n1"), None);
         (placement.pid, placement.cards) = (7, found);
         assert_eq!(
             placements_text(&[placement]),

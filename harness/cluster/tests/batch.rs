@@ -116,7 +116,7 @@ fn everything_that_is_given_is_filled_in_once() {
         let position = |line: &str| script.lines().position(|l| l.starts_with(line)).unwrap();
         assert!(position("#SBATCH --constraint") < position("#SBATCH --time=1-"), "{script}");
         // Slurm reads no directive after the first command, and sites' commands are no friends of `set -u`.
-        let last = script.lines().filter(|l| l.starts_with("#SBATCH")).next_back().unwrap();
+        let last = script.lines().rfind(|l| l.starts_with("#SBATCH")).unwrap();
         assert!(position(last) < position("module()") && position("module load") < position("set -euo"), "{script}");
     }
 }

@@ -1,6 +1,11 @@
 //! Checks on real cards that a process a card gives what a thread a card gives, bit by bit, through both transports, and that
 //! a process that is killed or stands still ends the other one in time. Starts itself as child processes. With one card,
 //! two processes share it, and copies are checked alone.
+//!
+//! Two processes that `srun`, `mpirun` or `torchrun` start, with `SKEWBENCH_MEETING` the path of a folder that both see, meet
+//! in it, and check that both transports give the same bits:
+//!
+//!     SKEWBENCH_MEETING=/shared/me/meeting srun -N1 -n2 --gpus-per-task=1 process_check
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -10,6 +15,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use serde_json::Map;
+use skewbench_cluster::{Launch, ProcessModel};
 use skewbench_cuda::attention::{Attention, CuDnn, CuDnnOptions};
 use skewbench_cuda::run::{
     AttentionFactory, Execution, Generated, Meeting, Mode, Placement, Rendezvous, Session, SessionOptions, Transport,
@@ -23,6 +29,8 @@ use skewbench_plan::check::{Limits, check_facts};
 use skewbench_plan::{AttentionShape, Domain, Facts, FlopsCost, PackedSequence, Pass, Tensor};
 use skewbench_systems::registry;
 
+/// Folder in which processes that a launcher started meet.
+const MEETING: &str = "SKEWBENCH_MEETING";
 /// Which part a child process has: rank, transport, placement, what to do, folder of the meeting, folder of results.
 const PART: &str = "SKEWBENCH_PROCESS_CHECK";
 const RANKS: usize = 2;
@@ -356,9 +364,53 @@ fn child(words: &str) -> ExitCode {
     std::process::exit(3)
 }
 
+/// What a process checks that a launcher started.
+fn launched(launch: &Launch) -> Check<String> {
+    let model = launch.model(RANKS as u32, RANKS as u32).map_err(text)?;
+    if model != ProcessModel::ProcessPerCard {
+        return Err(format!("{model:?}: nothing to meet"));
+    }
+    let base = std::env::var(MEETING).map_err(|_| format!("{MEETING} names no folder"))?;
+    let rank = launch.rank as usize;
+    let mut said = Vec::new();
+    let mut bits: Vec<Vec<Vec<u8>>> = Vec::new();
+    for transport in [Transport::CopyEngines, Transport::Nccl] {
+        let began = Instant::now();
+        let rendezvous = Rendezvous::of_launch(Path::new(&base), launch, PATIENCE).map_err(text)?;
+        said.push(format!("{transport:?}: met in {:.0} ms", began.elapsed().as_secs_f64() * 1e3));
+        let options = SessionOptions { transport, patience: PATIENCE, ..SessionOptions::default() };
+        let mut session = Session::join(rendezvous, options, kernels()).map_err(text)?;
+        let mut of_transport = Vec::new();
+        for system in SYSTEMS {
+            let (bits, slowest) = results(&mut session, &[rank], system)?;
+            said.push(format!("{system} {} {} us", slowest[0], slowest[1]));
+            of_transport.extend(bits);
+        }
+        bits.push(of_transport);
+    }
+    if bits[0] != bits[1] || bits[0].iter().any(Vec::is_empty) {
+        return Err("the transports give different bits".to_owned());
+    }
+    Ok(said.join(", "))
+}
+
 fn main() -> ExitCode {
     if let Ok(words) = std::env::var(PART) {
         return child(&words);
+    }
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match Launch::detect(host.trim(), |name| std::env::var(name).ok()) {
+        Ok(launch) if launch.world > 1 => {
+            let (verdict, said) = launched(&launch).map_or_else(|said| ("FAIL", said), |said| ("PASS", said));
+            println!("{verdict} {}: {said}", launch.describe());
+            // A card may never end what it does: nothing is to wait for it.
+            std::process::exit(i32::from(verdict == "FAIL"))
+        }
+        Ok(_) => {}
+        Err(error) => {
+            println!("FAIL {error}");
+            return ExitCode::FAILURE;
+        }
     }
     // Needs no card, so that what is wrong here shows on any machine.
     if let Some((system, error)) = SYSTEMS.iter().find_map(|system| program(system).err().map(|error| (system, error)))

@@ -72,6 +72,9 @@ pub enum CudaError {
         /// What has become of it.
         why: String,
     },
+    /// Processes that a launcher started do not find each other, or cannot be one session.
+    #[error("{0}")]
+    Launch(String),
     /// The program or its inputs cannot be run.
     #[error("{0}")]
     Program(String),

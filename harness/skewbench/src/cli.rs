@@ -9,6 +9,7 @@ use crate::commands;
 use crate::commands::slurm::SlurmCommand;
 use crate::experiment::Objective;
 use crate::failure::{Exit, Failure};
+use crate::imported::Of;
 use crate::terminal::printable;
 
 const AFTER_HELP: &str = "\
@@ -92,6 +93,13 @@ enum Command {
         skewbench tune mine.toml --objective max --set tune.keep='[\"pool\"]'"
     )]
     Tune(TuneArgs),
+    /// Say which system suits your lengths, model and cluster, by how much, and where that is unclear
+    #[command(
+        after_long_help = "Examples:\n  skewbench recommend lengths.parquet --window 131072 --layout dp=8,cp=8\n  \
+        skewbench recommend paper-256k --layout dp=16,cp=4 --layout dp=8,cp=8 --profile mine.json --model llama-3-8b\n  \
+        skewbench recommend mine.toml --baseline ring-zigzag --format json --out advice"
+    )]
+    Recommend(RecommendArgs),
     /// Compare two runs on the batches that both have
     Compare(CompareArgs),
     /// Render runs again, or several together; the page of several says which can be compared
@@ -114,6 +122,12 @@ enum Command {
         skewbench calibrate --validate mine.json"
     )]
     Calibrate(CalibrateArgs),
+    /// Put times that your own cluster took beside predicted ones, and fit what the profile would need to change
+    #[command(
+        after_long_help = "Examples:\n  skewbench import times.csv --layout dp=4,cp=8 --system ulysses --out measured\n  \
+        skewbench import kernels.jsonl --of kernels --layout dp=1,cp=8 --profile h100 --write ours.json --name ours"
+    )]
+    Import(ImportTimesArgs),
     /// List, describe, sample and import document lengths
     #[command(subcommand)]
     Workload(WorkloadCommand),
@@ -272,6 +286,97 @@ pub struct TuneArgs {
     /// What the run shares with `run`
     #[command(flatten)]
     pub common: CommonRunArgs,
+}
+
+/// Arguments of `recommend`.
+#[derive(Clone, Debug, Args)]
+pub struct RecommendArgs {
+    /// Workload: a preset or a file of lengths; or an experiment file whose workloads, systems, model, machine and layouts are taken
+    #[arg(value_name = "NAME|FILE")]
+    pub name: String,
+    /// Tokens of a window [default: the preset's; file: 262144]
+    #[arg(long, value_name = "TOKENS")]
+    pub window: Option<u32>,
+    /// Packing: ff, cut or split
+    #[arg(long)]
+    pub packing: Option<String>,
+    /// Layout of the job, for example dp=8,cp=8 (repeatable) [default: the experiment's, else dp=8,cp=8]
+    #[arg(long = "layout", value_name = "LAYOUT")]
+    pub layouts: Vec<String>,
+    /// Model preset or TOML file [default: the experiment's, else qwen3-30b-a3b]
+    #[arg(long)]
+    pub model: Option<String>,
+    /// Only this system (repeatable): a name, a pair, or a manifest NAME.toml [default: the experiment's, else all]
+    #[arg(long = "system", short = 's', value_name = "NAME")]
+    pub systems: Vec<String>,
+    /// System that gains are over, for example the one you run today [default: the experiment's, else ulysses]
+    #[arg(long, value_name = "NAME")]
+    pub baseline: Option<String>,
+    /// Size of a pool to try (repeatable) [default: powers of two up to DP and 16]
+    #[arg(long = "pool", value_name = "P")]
+    pub pools: Vec<u32>,
+    /// Packed sequences of a step [default: the experiment's, else 8 a data-parallel rank]
+    #[arg(long)]
+    pub gbs: Option<u32>,
+    /// Steps that systems are compared on; below 5 there are no verdicts
+    #[arg(long, default_value_t = 8)]
+    pub steps: u32,
+    /// Only the network of the profile, not half and double its bandwidth
+    #[arg(long)]
+    pub one_network: bool,
+    /// Change a key of the experiment that is made (repeatable), for example machine.network_bandwidth="200 Gb/s"
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub changes: Vec<String>,
+    /// What the run shares with `run`
+    #[command(flatten)]
+    pub common: CommonRunArgs,
+}
+
+/// Arguments of `import`.
+#[derive(Clone, Debug, Args)]
+pub struct ImportTimesArgs {
+    /// Times by wave and rank: CSV or JSON lines with wave, rank, time_ms (or time_ns, time_us, time_s), documents
+    #[arg(value_name = "TIMES")]
+    pub times: PathBuf,
+    /// Layout that was measured, for example dp=4,cp=8
+    #[arg(long, value_name = "LAYOUT")]
+    pub layout: String,
+    /// System that was measured, by name or pair; its planner says what every rank does
+    #[arg(long, short = 's', value_name = "NAME", default_value = "ulysses")]
+    pub system: String,
+    /// Option of the system, for example shard=sequence (repeatable)
+    #[arg(long = "option", value_name = "KEY=VALUE")]
+    pub options: Vec<String>,
+    /// What was timed on every rank
+    #[arg(long, value_enum, default_value_t)]
+    pub of: Of,
+    /// Model preset or TOML file
+    #[arg(long, default_value = "qwen3-30b-a3b")]
+    pub model: String,
+    /// Profile that predicts: a shipped name or a JSON file
+    #[arg(long, value_name = "NAME|FILE", default_value = "h200")]
+    pub profile: String,
+    /// Profile to write with what was fitted
+    #[arg(long, value_name = "FILE.json", requires = "name")]
+    pub write: Option<PathBuf>,
+    /// Name of that profile
+    #[arg(long, requires = "write")]
+    pub name: Option<String>,
+    /// Folder of a report
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Read report templates from a folder
+    #[arg(long, value_name = "DIR")]
+    pub templates: Option<PathBuf>,
+    /// Seed of the intervals
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Replace the profile if it exists
+    #[arg(long)]
+    pub force: bool,
+    /// Format of standard output
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
 }
 
 /// What `run` and `reproduce` share.
@@ -528,9 +633,11 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Reproduce(args) => commands::reproduce::run(&args),
         Command::Run(args) => commands::run::run(&args),
         Command::Tune(args) => commands::tune::run(&args),
+        Command::Recommend(args) => commands::recommend::run(&args),
         Command::Compare(args) => commands::compare::run(&args),
         Command::Report(args) => commands::report::run(&args),
         Command::Plan(args) => commands::plan::run(&args),
+        Command::Import(args) => commands::import::run(&args),
         Command::Workload(command) => commands::workload::run(&command),
         Command::Verify(args) => commands::verify::run(&args),
         Command::Calibrate(args) => commands::calibrate::run(&args),

@@ -8,6 +8,7 @@ pub mod cli;
 pub mod commands;
 pub mod experiment;
 pub mod failure;
+pub mod imported;
 pub mod metrics;
 pub mod present;
 pub mod progress;

@@ -3,7 +3,11 @@
 use skewbench::metrics::{
     Delay, Draws, ProxyView, StepView, WaveView, WavesView, estimate_ratio, estimate_sums, runtime_spread,
 };
-use skewbench_plan::Mask;
+use skewbench_plan::{Layout, Mask};
+use skewbench_sim::Profile;
+use skewbench_sim::step_model::{
+    Memory, MemoryInput, Model, Recompute, Sharding, ShardingTimes, StageLinear, StepInput, Wait, WaveAttention,
+};
 use skewbench_systems::balance::Loads;
 
 const METRICS: &str = include_str!("../../../docs/METRICS.md");
@@ -79,6 +83,83 @@ fn scaling() {
     let two = step(&[&[1.0, 1.0], &[1.0, 5.0]]).total_ps(1.0, true);
     example("At DP = 1: 2 + 2 + 2 + 6 = 12", 12.0, alone);
     example("2 + 6 = 8, scaling 1.5", 1.5, alone / two);
+}
+
+/// A dense model with 4 query heads of 16 elements.
+fn dense(layers: u32, hidden: u32, kv_heads: u16, ffn: u32, vocab: u32) -> Model {
+    Model {
+        name: "example".into(),
+        layers,
+        hidden,
+        q_heads: 4,
+        kv_heads,
+        head_dim: 16,
+        ffn,
+        experts: 0,
+        experts_per_token: 0,
+        moe_ffn: 0,
+        vocab,
+        source: "made up".into(),
+        unverified: Vec::new(),
+    }
+}
+
+#[test]
+fn training_steps() {
+    let model = dense(2, 50, 4, 248, 200);
+    example("of 100,000 linear FLOPs a token and layer", 100_000.0, model.layer_flops_per_token());
+    example("and 20,000 of the output projection", 20_000.0, model.head_flops_per_token());
+    let mut profile = Profile::named("h200").unwrap();
+    profile.card.bf16_flops_per_s = 1e12;
+    // Two layers of 2 ms forward and 3 ms backward each.
+    let wave = WaveAttention {
+        forward_ps: vec![2_000_000_000; 2],
+        backward_ps: vec![3_000_000_000; 2],
+        tokens: vec![1000; 2],
+    };
+    let input = StepInput {
+        model: &model,
+        layout: Layout::dp_cp(2, 2),
+        waves: &[wave],
+        pairs: 1_000_000,
+        linear: &[StageLinear { forward_ps_per_token: 0.0, backward_ps_per_token: 0.0 }],
+        recompute: Recompute::None,
+        wait: Wait::PerMicroBatch,
+        sharding: ShardingTimes::default(),
+        hop_ps: 0,
+    };
+    let time = input.time(&profile).unwrap();
+    assert_eq!(time.seconds, 0.01);
+    example("2000 / 0.01 / 4 = 50,000 tokens/s/card", 50_000.0, time.tokens_per_card_per_s);
+    example("= 5.56 card hours", 5.56, time.gpu_hours_per_billion_tokens);
+    example("MFU is 2.856 x 10^9 / (0.01 x 4 x 10^12) = 0.0714", 0.0714, time.mfu);
+    assert!((time.mfu - 0.0714).abs() < 1e-6);
+}
+
+#[test]
+fn memory_of_the_fullest_card() {
+    let model = dense(1, 64, 2, 100, 50);
+    let peak = |layout: Layout, sharding: Sharding| {
+        let input = MemoryInput {
+            layout,
+            window: 10,
+            micro_batches: 1,
+            sharding,
+            expert_parallel: 1,
+            recompute: Recompute::None,
+            attention_bytes: 1000,
+        };
+        Memory::peak(&model, &input)
+    };
+    let alone = peak(Layout::dp_cp(1, 1), Sharding::Zero0);
+    example("3 x 64 x 100 + 2 x 64 x 50 = 38,016 parameters", 38_016.0, alone.parameter_bytes as f64 / 2.0);
+    example("684,288 + 18,120 + 1000 = 703,408 bytes", 703_408.0, alone.total_bytes() as f64);
+    assert_eq!((alone.activation_bytes, alone.total_bytes()), (18_120, 703_408));
+    let sharded = peak(Layout::dp_cp(5, 2), Sharding::Zero1);
+    let states = sharded.parameter_bytes + sharded.gradient_bytes + sharded.optimizer_bytes;
+    let each = states as f64 / 38_016.0;
+    example("2 + 4 + 12/10 = 7.2 bytes each", 7.2, each);
+    example("6.7 GiB before activations", 6.7, each * 1e9 / f64::from(1 << 30));
 }
 
 #[test]

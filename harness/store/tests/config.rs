@@ -100,7 +100,7 @@ fn the_paper_is_read() {
     assert_eq!((range.number(), range.judge(&value(1.0, None), 0.05).agreement), (None, Agreement::Agrees));
     let formula = paper.of_figure("eq3").next().unwrap();
     assert_eq!(formula.judge(&value(1.0, None), 0.05).agreement, Agreement::Unpublished);
-    assert_eq!(paper.entry.iter().filter(|e| e.inconsistent).count(), 6);
+    assert_eq!(paper.entry.iter().filter(|e| e.inconsistent).count(), 8);
 }
 
 #[test]

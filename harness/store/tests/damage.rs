@@ -22,8 +22,10 @@ fn sealed(dir: &Path) {
     run.seal().unwrap();
 }
 
+type Taken = (BTreeMap<String, Table>, Vec<(String, CellStatus)>);
+
 /// All that a report could take from a run, or the first refusal.
-fn taken(dir: &Path) -> Result<(BTreeMap<String, Table>, Vec<(String, CellStatus)>), StoreError> {
+fn taken(dir: &Path) -> Result<Taken, StoreError> {
     let run = Run::load(dir)?;
     let tables = run.kinds()?.into_iter().map(|kind| Ok((kind.clone(), run.table(&kind)?)));
     let tables = tables.collect::<Result<BTreeMap<_, _>, StoreError>>()?;

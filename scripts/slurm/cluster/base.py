@@ -109,7 +109,9 @@ def same(test, out):
     assert done.returncode == 0, done.stdout + done.stderr
     assert not out.with_name(out.name + "-claims").exists(), "claims are left"
     computed = [e["cell"] for e in events(out) if e["event"] == "cell_finished"]
-    assert len(computed) == len(set(computed)) == manifest(out)["planned"], "a cell was done twice, or none"
+    # Of a cell that was stored just before another process sealed the run, the log may lack the line.
+    assert len(computed) == len(set(computed)), "a cell was done twice"
+    assert manifest(out)["finished"] == manifest(out)["planned"], "a cell is missing"
 
 
 def safe(out):

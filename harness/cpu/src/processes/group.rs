@@ -74,15 +74,17 @@ impl<'t> Processes<'t> {
         let own = link.part(&parts);
         if me != 0 {
             link.send(Kind::Part, 0, &own)?;
-            let bytes = link.wait_for(options.patience, |header| header.kind == Kind::Verdict)?.1;
+            let bytes = link.wait_for(3 * options.patience, |header| header.kind == Kind::Verdict)?.1;
             let verdict: Verdict = serde_json::from_slice(&bytes)
                 .map_err(|e| CpuError::Processes(format!("process 0 sent a verdict that cannot be read: {e}")))?;
             return verdict.result();
         }
+        // Another process may find only after its own patience that it waits for nothing; the others wait for what the first
+        // makes of that.
         let mut all = vec![own];
         for process in 1..self.transport.processes() {
             let wanted = |header: &Header| header.kind == Kind::Part && header.from == process;
-            all.push(link.wait_for(options.patience, wanted)?.1);
+            all.push(link.wait_for(2 * options.patience, wanted)?.1);
         }
         let result = gather(inputs, &all, parts.err()).map(|outputs| {
             show(&outputs);

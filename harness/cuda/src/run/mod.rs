@@ -13,6 +13,7 @@ mod card;
 mod exact;
 mod inputs;
 mod lane;
+mod launched;
 mod nccl;
 mod options;
 mod owned;

@@ -55,6 +55,8 @@ pub struct Rendezvous {
     /// Locked as long as the process lives.
     _alive: File,
     state: Mutex<State>,
+    /// The folder, where this process is to remove it.
+    pub(super) meeting: Option<Meeting>,
 }
 
 #[derive(Debug, Default)]
@@ -85,7 +87,13 @@ impl Rendezvous {
         let linked = fs::hard_link(&temporary, folder.join(name));
         let _ = fs::remove_file(&temporary);
         linked.map_err(|error| failed(folder, &format!("taking the place of rank {rank}"), &error))?;
-        Ok(Self { folder: folder.to_path_buf(), rank, ranks, _alive: file, state: Mutex::default() })
+        Ok(Self { folder: folder.to_path_buf(), rank, ranks, _alive: file, state: Mutex::default(), meeting: None })
+    }
+
+    /// Where the ranks meet.
+    #[cfg(test)]
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// This process's rank.

@@ -172,7 +172,7 @@ fn approach(numbers: &mut Numbers, expected: &Numbers, rows: &[Row], droop: &Dro
             let weight = 1.0 / (left.abs() / NOISE).max(1.0);
             let slopes: [f64; N] = std::array::from_fn(|i| {
                 let other_kind = i >= KINDS && i - KINDS != row.kind as usize;
-                if other_kind { 0.0 } else { (log(&moved[i]) - found) / SMALL }
+                if other_kind || moved[i] == now { 0.0 } else { (log(&moved[i]) - found) / SMALL }
             });
             for i in 0..N {
                 for j in 0..N {

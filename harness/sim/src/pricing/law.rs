@@ -91,7 +91,7 @@ pub(crate) struct Heads {
 }
 
 /// What calls of one pass cost, by one of cuDNN's two ways: one tile alone, or ragged.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Law {
     pub(crate) pass: Pass,
     pub(crate) multiprocessors: u64,

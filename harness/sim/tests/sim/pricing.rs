@@ -92,6 +92,32 @@ fn small_tiles_in_one_call_reach_the_rate_of_a_large_one() {
 }
 
 #[test]
+fn a_long_block_that_is_issued_late_ends_late() {
+    let pricing = pricing();
+    let (wide, long) = ((6000, 12_000), (400, 70_000));
+    let last = price(&pricing, Pass::Forward, Mask::Full, 4, &[wide, wide, wide, long]);
+    let first = price(&pricing, Pass::Forward, Mask::Full, 4, &[long, wide, wide, wide]);
+    assert!(10 * last > 12 * first, "{last} {first}");
+}
+
+#[test]
+fn backward_steps_are_of_64_rows() {
+    let pricing = pricing();
+    let [a, b, c] = [300, 320, 321].map(|q| price(&pricing, Pass::Backward, Mask::Full, 4, &[(q, 65_536)]) as f64);
+    assert!(b / a < 1.005 && c / b > 1.08, "{a} {b} {c}");
+}
+
+#[test]
+fn gradients_of_shared_keys_are_summed() {
+    let pricing = pricing();
+    let of = |pass, kv, tiles: &[(u32, u32)]| pricing.call_ps(pass, Mask::Causal, (16, kv), 128, tiles.iter().copied());
+    for tiles in [&[(256, 256)][..], &[(2048, 2048)], &[(256, 256); 64]] {
+        assert_eq!(of(Pass::Forward, 16, tiles), of(Pass::Forward, 2, tiles));
+        assert!(of(Pass::Backward, 16, tiles) < of(Pass::Backward, 2, tiles), "{tiles:?}");
+    }
+}
+
+#[test]
 fn heads_of_another_size_are_scaled_by_flops() {
     let pricing = pricing();
     assert!(pricing.head_dim_scaled(64) && !pricing.head_dim_scaled(128));

@@ -409,6 +409,7 @@ mod tests {
             date: "2026-11-30".into(),
             revision: "none".into(),
             commands: Vec::new(),
+            settings: [("NCCL_DEBUG".to_owned(), "INFO".to_owned())].into(),
         }
     }
 

@@ -1,9 +1,12 @@
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use skewbench_cuda::gemm::CublasLt;
 use skewbench_cuda::run::{CardState, cards};
 use skewbench_cuda::{CardInfo, CudaError};
+use skewbench_store::collect_environment;
 
 use super::bench::{Bench as _, OnCards};
 use super::blocks::{resolve, tokens_of_ranks};
@@ -18,6 +21,7 @@ use crate::commands::set_aside;
 use crate::failure::{Exit, Failure};
 use crate::present::{render_measured, write_text};
 use crate::scheduler::{store_failure, watch_interruptions};
+use crate::share::one_process;
 use crate::shipped::{Card, Failed, write_about};
 
 /// Folder of the samples below that of the report.
@@ -36,6 +40,7 @@ pub fn run_studies(
     common: &CommonRunArgs,
 ) -> Result<(), Failure> {
     watch_interruptions();
+    one_process()?;
     // What the machine lacks comes first: no study could run on it.
     let present = cards()?;
     let studies = find()?;
@@ -176,7 +181,16 @@ fn card(info: &CardInfo, cards: usize, states: &[Option<CardState>], begun: &str
         date: begun.to_owned(),
         revision: env!("SKEWBENCH_REVISION").to_owned(),
         commands: vec![command.join(" ")],
+        settings: settings(),
     }
+}
+
+/// Variables that NCCL and CUDA read, of those that may be stored.
+fn settings() -> BTreeMap<String, String> {
+    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    let mut all = collect_environment(std::env::vars_os().filter_map(text));
+    all.retain(|name, _| name.starts_with("NCCL_") || name.starts_with("CUDA_"));
+    all
 }
 
 /// Takes an empty or new folder; with `force` one that holds something is set aside.

@@ -17,6 +17,7 @@ use crate::cli::{CalibrateArgs, Kernel};
 use crate::failure::{Exit, Failure};
 use crate::present::write_text;
 use crate::scheduler::{store_failure, watch_interruptions};
+use crate::share::one_process;
 
 const REVISION: &str = env!("SKEWBENCH_REVISION");
 /// Cards whose link is timed.
@@ -36,6 +37,7 @@ pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     if let Some(run) = &args.run {
         return compare_waves(run, &pricing, &out);
     }
+    one_process()?;
     let mut card = Card::open(args.card)?;
     let points = if args.validate.is_some() { held_out(&pricing, args.seed)? } else { points(&pricing, args.seed)? };
     if let Some(folder) = out.parent().filter(|f| !f.as_os_str().is_empty()) {

@@ -161,8 +161,11 @@ fn stopped(error: SystemError) -> Failure {
     check_interrupted().err().unwrap_or_else(|| Failure::config(error))
 }
 
-/// Shows what external programs wrote to standard error, and what they did wrong at their end.
-fn end_programs(catalogue: &Catalogue) -> Result<(), Failure> {
+/// Shows what external programs wrote to standard error.
+///
+/// # Errors
+/// What they did wrong at their end.
+pub(super) fn end_programs(catalogue: &Catalogue) -> Result<(), Failure> {
     let ledger = catalogue.take_ledger();
     for line in ledger.standard_error.iter().flat_map(|kept| kept.text.lines().map(|line| (&kept.system, line))) {
         eprintln!("{}: {}", line.0, line.1.replace(char::is_control, "?"));
@@ -170,7 +173,11 @@ fn end_programs(catalogue: &Catalogue) -> Result<(), Failure> {
     ledger.complaint.map_or(Ok(()), |complaint| Err(Failure::config(complaint)))
 }
 
-fn layout(text: &str) -> Result<Layout, Failure> {
+/// A layout as `--layout` gives it; degrees that are left out are 1.
+///
+/// # Errors
+/// Unknown degrees, ones that are given twice or are no numbers.
+pub(super) fn layout(text: &str) -> Result<Layout, Failure> {
     let mut layout = Layout::dp_cp(1, 1);
     let mut given: Vec<&str> = Vec::new();
     for part in text.split(',') {
@@ -197,7 +204,11 @@ fn layout(text: &str) -> Result<Layout, Failure> {
     Ok(layout)
 }
 
-fn options(list: &[String]) -> Result<Map<String, Value>, Failure> {
+/// Options of a system as `--option` gives them.
+///
+/// # Errors
+/// One that is no `key=value`.
+pub(super) fn options(list: &[String]) -> Result<Map<String, Value>, Failure> {
     list.iter()
         .map(|option| {
             let (key, value) = option.split_once('=').ok_or_else(|| {

@@ -101,6 +101,11 @@ pub fn render_folders(
     render_runs(&[NamedRun { name: "run".into(), folders: folders.to_vec() }], templates, out)
 }
 
+/// The command line of this process, as reports quote it.
+pub(super) fn this_command() -> String {
+    command(&std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect::<Vec<_>>())
+}
+
 /// The command line that gives a run's numbers: without what decides only where they go and how fast.
 fn command(line: &[String]) -> String {
     const WITH_VALUE: [&str; 4] = ["--out", "--threads", "--format", "--templates"];
@@ -127,7 +132,7 @@ fn beside(run: &Path) -> PathBuf {
 }
 
 /// True for a folder that something else than a report was written to.
-fn foreign(out: &Path) -> bool {
+pub(super) fn foreign(out: &Path) -> bool {
     let holds = |name: &str| out.join(name).exists();
     let empty = std::fs::read_dir(out).map_or(true, |mut entries| entries.next().is_none());
     !empty && !holds("summary.json") && !holds("run")

@@ -15,7 +15,7 @@ use crate::cli::{Format, Interpreter, VerifyArgs};
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
 use crate::scheduler::{check_interrupted, watch_interruptions};
-use crate::share::{Group, detect, together};
+use crate::share::{Group, detect, one_process, together};
 
 /// Systems that are built in, and programs.
 struct Programs<'a>(&'a Catalogue);
@@ -61,6 +61,9 @@ struct Tally<'b> {
 /// # Errors
 /// Unknown systems; a system that fails.
 pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
+    if args.backends.contains(&Interpreter::Cuda) {
+        one_process()?;
+    }
     let launch = detect()?;
     together(&launch, |group| verify(args, group, launch.rank == 0))
 }

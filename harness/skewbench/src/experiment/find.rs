@@ -49,6 +49,15 @@ pub fn find(name: &str, changes: &[String]) -> Result<Found, Failure> {
     read((*id).to_owned(), (*text).to_owned(), &format!("experiments/{id}.toml"), changes)
 }
 
+/// An experiment that a command made, with `key=value` changes.
+///
+/// # Errors
+/// A change that cannot be applied, or that makes it no valid experiment.
+pub fn made(id: &str, table: &toml::Table, changes: &[String]) -> Result<Found, Failure> {
+    let text = toml::to_string(table).map_err(Failure::internal)?;
+    read(id.to_owned(), text, id, changes)
+}
+
 /// Parses the text of an experiment that a run recorded.
 ///
 /// # Errors

@@ -12,6 +12,6 @@ pub use file::{
     Axis, Experiment, Fitted, Kind, LayoutFile, Metric, Plot, SpreadFile, StepModelFile, Sweep, SystemsFile, Variant,
     WorkloadFile,
 };
-pub use find::{Found, experiments, find, recorded};
+pub use find::{Found, experiments, find, made, recorded};
 pub use points::{describe, short_name};
 pub use tune::{Objective, SearchRecord, TuneFile, TunedFile};

@@ -42,7 +42,7 @@ pub fn figure(loaded: &Loaded, resources: &Resources, values: &[Value], referenc
         kind,
         panels,
         caption: caption(loaded, values),
-        findings: findings(loaded, values, reference),
+        findings: findings(loaded, resources, values, reference),
         notes: e.differs.iter().cloned().chain(tuning_results(loaded).iter().map(|r| r.sentence())).collect(),
         systems: distinct(values.iter().map(|v| v.system.as_str())),
         workloads: distinct(values.iter().map(|v| v.dataset.as_str())),

@@ -2,15 +2,24 @@ use skewbench_report::{Axis, Cell, Column, Figure, Kind, Mark, Named, Panel, Sca
 use skewbench_store::Reference;
 
 use super::figures::distinct;
+use super::recommend::{self, recommendations, sentences};
 use super::summary::published;
 use super::{Loaded, Value};
+use crate::cells::Resources;
 use crate::experiment::Metric;
 
 /// Systems that the picture of the first page shows for each workload, beside those with a published value.
 const BEST: usize = 8;
 
 /// The answer in one picture: how much the best systems shorten waves, from the first experiment that compares systems.
-pub(super) fn picture(experiments: &[(Loaded, Vec<Value>)], reference: &Reference) -> Option<Figure> {
+pub(super) fn picture(
+    experiments: &[(Loaded, Vec<Value>)],
+    resources: &Resources,
+    reference: &Reference,
+) -> Option<Figure> {
+    if let Some((asked, _)) = experiments.iter().find(|(loaded, _)| recommends(loaded)) {
+        return recommend::picture(&recommendations(asked, resources));
+    }
     let speedup = |v: &&Value| v.metric == Metric::Speedup && v.estimated.is_ok();
     let (loaded, values) = experiments.iter().find(|(_, values)| values.iter().any(|v| speedup(&v)))?;
     let e = &loaded.expanded.found.experiment;
@@ -122,9 +131,13 @@ fn row(value: &Value, wave: &str, published: Option<f64>) -> Option<Vec<Cell>> {
 }
 
 /// Sentences that quote values of the run.
-pub(super) fn verdict(experiments: &[(Loaded, Vec<Value>)]) -> Vec<String> {
-    let mut sentences = Vec::new();
+pub(super) fn verdict(experiments: &[(Loaded, Vec<Value>)], resources: &Resources) -> Vec<String> {
+    let mut told = Vec::new();
     for (loaded, values) in experiments {
+        if recommends(loaded) {
+            told.extend(sentences(&recommendations(loaded, resources)));
+            continue;
+        }
         for dataset in (0..loaded.expanded.own_workloads).map(|w| loaded.expanded.dataset(w)) {
             let mut best: Vec<(&str, f64)> = values
                 .iter()
@@ -142,7 +155,7 @@ pub(super) fn verdict(experiments: &[(Loaded, Vec<Value>)]) -> Vec<String> {
             slowest.sort_by(|a, b| b.1.total_cmp(&a.1));
             let slowest: Vec<String> = slowest.iter().take(4).map(|(s, x)| format!("{s} {x:.2}x")).collect();
             let baseline = &loaded.expanded.found.experiment.plot.baseline;
-            sentences.push(format!(
+            told.push(format!(
                 "On {}, {system} shortens the mean straggler latency of a wave most, {speedup:.2}x over {baseline} (simulated), before \
                  {}. That is what counts without a pipeline. The slowest wave of a step, which sets the bubble of one, is \
                  shortened most by {}.",
@@ -160,12 +173,17 @@ pub(super) fn verdict(experiments: &[(Loaded, Vec<Value>)]) -> Vec<String> {
                     .filter_map(|v| Some(format!("{:.2}% on {}", v.estimated.as_ref().ok()?.value * 100.0, v.dataset)))
                     .collect()
             };
-            sentences.push(format!(
+            told.push(format!(
                 "Pools of eight drawn at random differ by R - 1 = {}; VRSP brings that to {} (computed).",
                 of("random").join(" and "),
                 of("vrsp").join(" and ")
             ));
         }
     }
-    sentences
+    told
+}
+
+/// True for a run that answers which system a user should run.
+fn recommends(loaded: &Loaded) -> bool {
+    loaded.expanded.found.experiment.figure == recommend::FIGURE
 }

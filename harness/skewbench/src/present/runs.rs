@@ -6,6 +6,7 @@ use skewbench_store::stats::Verdict;
 
 use super::comparing::{Compared, compare_runs};
 use super::figures::distinct;
+use super::paired::word;
 use super::site::short_hash;
 use super::{Loaded, Value};
 use crate::cells::Resources;
@@ -244,15 +245,6 @@ fn figure(id: &str, first: &RunGroup, run: &RunGroup, rows: &[Compared<'_>]) -> 
 
 /// Places of a workload that are drawn at most.
 const DRAWN: usize = 24;
-
-fn word(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Same => "same",
-        Verdict::Faster => "faster",
-        Verdict::Slower => "slower",
-        Verdict::Unclear => "unclear",
-    }
-}
 
 fn table(rows: &[Compared<'_>]) -> Table {
     let number = |n: u32| skewbench_report::Cell::Number(f64::from(n));

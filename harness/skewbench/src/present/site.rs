@@ -10,7 +10,9 @@ use skewbench_systems::registry;
 use super::claims::claims;
 use super::overview::{picture, verdict};
 use super::summary::at_text;
-use super::{Loaded, RunGroup, Value, cards, figure, measured_page, runs, summary_rows, validation_page};
+use super::{
+    Imported, Loaded, RunGroup, Value, cards, figure, imported_page, measured_page, runs, summary_rows, validation_page,
+};
 use crate::cells::Resources;
 use crate::failure::Failure;
 use crate::shipped::{Published, Shipped, published, validation_of};
@@ -69,7 +71,7 @@ pub fn render(
     }
     let mut site = site(rendering, resources, &rows, figures);
     site.summary = quantities;
-    site.picture = picture(rendering.experiments, reference);
+    site.picture = picture(rendering.experiments, resources, reference);
     site.pages = pages(rendering.experiments)?;
     if rendering.runs.len() > 1 {
         site.runs = runs::cards(&rendering.runs, rendering.experiments);
@@ -105,6 +107,31 @@ pub fn render_measured(samples: &Path, templates: Option<&Path>, out: &Path) -> 
     Ok(skewbench_report::render(&site, templates, out).map_err(Failure::config)?.index)
 }
 
+/// Writes a report of times that a user imported and returns the path of its page.
+///
+/// # Errors
+/// Templates that cannot be used, a folder that cannot be written.
+pub fn render_imported(imported: &Imported<'_>, templates: Option<&Path>, out: &Path) -> Result<PathBuf, Failure> {
+    let page = imported_page(imported);
+    let mut site = Site {
+        title: "skewbench: measured by you beside predicted".into(),
+        subtitle: page.subtitle.clone(),
+        question: "How far are predictions from the times of this cluster, and what would the profile need to change?"
+            .into(),
+        verdict: page.text.clone(),
+        command: imported.command.clone(),
+        revision: env!("SKEWBENCH_REVISION").into(),
+        profile: imported.profile.to_owned(),
+        backend: "times measured elsewhere and imported; predictions by event simulation".into(),
+        environment: page.facts.clone(),
+        pages: vec![page],
+        citation: citation(),
+        ..Site::default()
+    };
+    add_parquet(&mut site)?;
+    Ok(skewbench_report::render(&site, templates, out).map_err(Failure::config)?.index)
+}
+
 /// What ships with the program about the profiles of the run and about real cards.
 fn pages(experiments: &[(Loaded, Vec<Value>)]) -> Result<Vec<Page>, Failure> {
     let machines = experiments.iter().filter_map(|(l, _)| l.expanded.machine.as_ref());
@@ -127,7 +154,7 @@ fn site(rendering: &Rendering<'_>, resources: &Resources, rows: &[SummaryRow], f
         title: "skewbench: balance of attention in long-context training".into(),
         subtitle: "Published values beside ours, every number with its kind, interval and source".into(),
         question: QUESTION.into(),
-        verdict: verdict(rendering.experiments).into_iter().chain(claims(rendering.experiments)).collect(),
+        verdict: verdict(rendering.experiments, resources).into_iter().chain(claims(rendering.experiments)).collect(),
         command: rendering.command.clone(),
         revision: revision(rendering.experiments),
         profile: profile(rendering, resources),

@@ -1,33 +1,19 @@
 use rayon::prelude::*;
 use skewbench_report::{Axis, Cell, Column, Figure, Kind, Mark, Named, Panel, Scale, Side, Table};
+use skewbench_store::stats::{Comparison, Verdict};
 
+use super::paired::{Times, word};
 use super::validation::slug;
-use super::waves::ratio_to;
 use super::{Loaded, Value};
 use crate::experiment::{At, Metric};
-use crate::metrics::Estimated;
 
-/// A difference below this share is none, whatever its interval.
-const SAME: f64 = 0.01;
 /// Systems that a sentence names at most.
 const NAMED: usize = 3;
 
 /// A system beside another on one workload: its time over the other's.
 struct Pair {
     other: String,
-    ratio: Estimated,
-}
-
-impl Pair {
-    fn verdict(&self) -> &'static str {
-        let r = &self.ratio;
-        match r.interval {
-            _ if (r.value - 1.0).abs() < SAME => "same",
-            Some((_, high)) if high < 1.0 => "faster",
-            Some((low, _)) if low > 1.0 => "slower",
-            _ => "unclear",
-        }
-    }
+    compared: Comparison,
 }
 
 /// How a system stands against every other of the experiment that compares systems: a figure, and sentences about it.
@@ -42,14 +28,13 @@ pub(super) fn standing(experiments: &[(Loaded, Vec<Value>)], system: &str) -> Op
     let mut workloads = Vec::new();
     for workload in 0..e.own_workloads {
         let ours = places.iter().find(|at| at.workload == workload && at.system == system)?;
-        let (_, view) = loaded.waves(ours).ok()?;
+        let times = Times::attention(loaded.view(ours).ok()?);
         let others: Vec<&&At> = places.iter().filter(|at| at.workload == workload && at.system != system).collect();
         let pairs: Vec<Pair> = others
             .par_iter()
             .filter_map(|at| {
-                let (_, other) = loaded.waves(at).ok()?;
-                let ratio = ratio_to(loaded, view, other, Metric::NormalisedMean).ok()?;
-                Some(Pair { other: at.system.clone(), ratio })
+                let compared = times.over(&Times::attention(loaded.view(at).ok()?), e.seed)?;
+                Some(Pair { other: at.system.clone(), compared })
             })
             .collect();
         if pairs.is_empty() {
@@ -83,6 +68,7 @@ pub(super) fn standing(experiments: &[(Loaded, Vec<Value>)], system: &str) -> Op
                     Column::new("95% high", "ci_high", ""),
                     Column::new("steps", "n", ""),
                     Column::new("verdict", "verdict", ""),
+                    Column::new("reason", "reason", ""),
                 ],
                 rows,
             },
@@ -99,19 +85,20 @@ fn compares_systems(loaded: &Loaded) -> bool {
 }
 
 fn sentence(dataset: &str, pairs: &[Pair]) -> String {
-    if pairs.iter().all(|p| p.ratio.interval.is_none()) {
-        return format!("On {dataset} one step was run, which tells no system from another.");
+    let few = pairs.iter().all(|p| p.compared.too_few());
+    if let Some(n) = pairs.iter().map(|p| p.compared.n).max().filter(|_| few) {
+        return format!("On {dataset} too few steps were run to tell systems apart (n = {n}).");
     }
-    let of = |verdict: &str| {
-        let mut chosen: Vec<&Pair> = pairs.iter().filter(|p| p.verdict() == verdict).collect();
-        chosen.sort_by(|a, b| a.ratio.value.total_cmp(&b.ratio.value));
+    let of = |verdict: Verdict| {
+        let mut chosen: Vec<&Pair> = pairs.iter().filter(|p| p.compared.verdict == verdict).collect();
+        chosen.sort_by(|a, b| a.compared.ratio.total_cmp(&b.compared.ratio));
         chosen
     };
     let name = |list: &[&Pair]| {
-        let named: Vec<String> = list.iter().map(|p| format!("{} {:.2}x", p.other, p.ratio.value)).collect();
+        let named: Vec<String> = list.iter().map(|p| format!("{} {:.2}x", p.other, p.compared.ratio)).collect();
         named.join(", ")
     };
-    let (faster, mut slower) = (of("faster"), of("slower"));
+    let (faster, mut slower) = (of(Verdict::Faster), of(Verdict::Slower));
     slower.reverse();
     let mut text = format!(
         "On {dataset} its attention takes less time than that of {} of {} other systems",
@@ -136,9 +123,9 @@ fn sentence(dataset: &str, pairs: &[Pair]) -> String {
 fn panel(dataset: &str, pairs: &[Pair]) -> Panel {
     let named = |pair: &Pair| Named {
         category: pair.other.clone(),
-        value: pair.ratio.value,
-        low: pair.ratio.interval.map(|i| i.0),
-        high: pair.ratio.interval.map(|i| i.1),
+        value: pair.compared.ratio,
+        low: (pair.compared.n > 1).then_some(pair.compared.ci_low),
+        high: (pair.compared.n > 1).then_some(pair.compared.ci_high),
     };
     let mut marks = vec![Mark::Reference { label: "as fast".into(), side: Side::X, value: 1.0 }];
     marks.extend(pairs.iter().map(|p| Mark::Dots { series: p.other.clone(), values: vec![named(p)] }));
@@ -155,34 +142,40 @@ fn panel(dataset: &str, pairs: &[Pair]) -> Panel {
 }
 
 fn row(dataset: &str, pair: &Pair) -> Vec<Cell> {
+    let c = &pair.compared;
     vec![
         dataset.into(),
         pair.other.clone().into(),
-        pair.ratio.value.into(),
-        pair.ratio.interval.map(|i| i.0).into(),
-        pair.ratio.interval.map(|i| i.1).into(),
-        (pair.ratio.n as f64).into(),
-        pair.verdict().into(),
+        c.ratio.into(),
+        c.ci_low.into(),
+        c.ci_high.into(),
+        (c.n as f64).into(),
+        word(c.verdict).into(),
+        c.reason.clone().unwrap_or_default().into(),
     ]
 }
 
 #[cfg(test)]
 mod tests {
+    use skewbench_store::stats::{Bootstrap, CompareOptions, compare};
+
     use super::*;
+
+    fn pair(other: &str, ours: &[f64]) -> Pair {
+        let options = CompareOptions::times(Bootstrap::new(1, "test"));
+        Pair { other: other.into(), compared: compare(&vec![1.0; ours.len()], ours, &options).unwrap() }
+    }
 
     #[test]
     fn systems_are_told_apart_by_their_intervals() {
-        let pair = |value: f64, interval| Pair { other: "other".into(), ratio: Estimated { value, interval, n: 9 } };
-        assert_eq!(pair(0.8, Some((0.7, 0.9))).verdict(), "faster");
-        assert_eq!(pair(1.2, Some((1.1, 1.3))).verdict(), "slower");
-        assert_eq!(pair(1.2, Some((0.9, 1.3))).verdict(), "unclear");
-        assert_eq!(pair(1.001, Some((1.0005, 1.0015))).verdict(), "same");
-        assert_eq!(pair(0.5, None).verdict(), "unclear");
-        assert!(sentence("w", &[pair(0.5, None)]).contains("one step"));
-        let text = sentence("w", &[pair(0.8, Some((0.7, 0.9))), pair(1.2, Some((0.9, 1.3)))]);
+        let few = sentence("w", &[pair("a", &[0.5])]);
+        assert_eq!(few, "On w too few steps were run to tell systems apart (n = 1).");
+        let varied = [0.5, 1.8, 0.6, 1.7, 0.7, 1.6];
+        let text =
+            sentence("w", &[pair("a", &[0.8; 6]), pair("b", &varied), pair("c", &[1.001; 6]), pair("d", &[1.3; 6])]);
         assert_eq!(
             text,
-            "On w its attention takes less time than that of 1 of 2 other systems (most against other 0.80x) and more than that of 0; against 1 there is no clear difference."
+            "On w its attention takes less time than that of 1 of 4 other systems (most against a 0.80x) and more than that of 1 (most against d 1.30x); against 2 there is no clear difference."
         );
     }
 }

@@ -6,76 +6,144 @@ use skewbench_store::{Kind, Reference, ReferenceEntry, RowStatus, SummaryKey, Su
 
 use super::{DRAWN, Loaded, NO_TRANSFERS, NOT_COMPUTED, Value};
 use crate::cli::Format;
-use crate::experiment::Metric;
+use crate::experiment::{self, Metric, describe};
 use crate::failure::Failure;
 use crate::terminal::printable;
 
 /// Relative difference up to which a value agrees with a published one whatever its interval.
 pub const TOLERANCE: f64 = 0.05;
 
+/// Place of the reference that holds the published formula, the dataset that it names, and the figure that draws it.
+const FORMULA: &str = "eq3";
+const UNSPECIFIED: &str = "unspecified";
+const FORMULA_FIGURE: &str = "fig4";
+
 /// Rows of `summary.json` for the values of one experiment.
 pub fn summary_rows(loaded: &Loaded, values: &[Value], reference: &Reference) -> Vec<SummaryRow> {
     let figure = &loaded.expanded.found.experiment.figure;
     let profile = loaded.expanded.machine.as_ref().map(|m| m.profile.clone());
     let replayed = loaded.expanded.replay().is_some();
-    values
-        .iter()
-        .map(|value| {
-            let metric = metric_name(value);
-            let entry = published(reference, figure, value);
-            let fitted = value.text("linear") == Some("fitted");
-            let key = SummaryKey {
-                figure: figure.clone(),
-                dataset: value.dataset.clone(),
-                system: value.system.clone(),
-                metric: metric.to_owned(),
-                unit: value.unit.to_owned(),
-                at: value.at.clone(),
-                published: entry.and_then(|e| e.number()),
-                kind: match (value.metric, value.simulated, fitted) {
-                    (Metric::RuntimeSpread, ..) if !replayed => Kind::Modelled,
-                    (Metric::RuntimeSpread, ..) => Kind::Measured,
-                    (Metric::KernelRate, ..) => Kind::Measured,
-                    (_, false, _) => Kind::Computed,
-                    (_, true, true) => Kind::Modelled,
-                    (_, true, false) if replayed => Kind::Replayed,
-                    (_, true, false) => Kind::Simulated,
-                },
-                backend: match (value.simulated, value.metric) {
-                    (true, _) | (_, Metric::KernelRate | Metric::RuntimeSpread) if replayed => "replay",
-                    (true, _) => "sim",
-                    (false, _) => "none",
-                }
-                .to_owned(),
-                profile: value
-                    .text("profile")
-                    .map(str::to_owned)
-                    .or_else(|| profile.clone())
-                    .filter(|_| value.simulated || value.metric == Metric::KernelRate),
-            };
-            match &value.estimated {
-                Ok(e) => {
-                    let ours = SummaryValue { value: e.value, interval: e.interval, n: e.n };
-                    // A model with an assumed spread shows what the metric is, and cannot agree or differ.
-                    let judged = entry.filter(|_| value.metric != Metric::RuntimeSpread || replayed);
-                    let verdict = judged.map(|entry| {
-                        let fit = fitted && is_fitted_point(loaded, value);
-                        if fit {
-                            "fitted".to_owned()
-                        } else {
-                            entry.judge(&ours, TOLERANCE).agreement.word().to_owned()
-                        }
-                    });
-                    SummaryRow::ok(key, ours, verdict)
-                }
-                Err(reason) => {
-                    let skipped = [NOT_COMPUTED, NO_TRANSFERS, DRAWN].contains(&reason.as_str());
-                    let status = if skipped { RowStatus::Skipped } else { RowStatus::Failed };
-                    SummaryRow::without_value(key, status, reason)
-                }
+    let own = values.iter().map(|value| {
+        let metric = metric_name(value);
+        let entry = published(reference, figure, value);
+        let fitted = value.text("linear") == Some("fitted");
+        let key = SummaryKey {
+            figure: figure.clone(),
+            dataset: value.dataset.clone(),
+            system: value.system.clone(),
+            metric: metric.to_owned(),
+            unit: value.unit.to_owned(),
+            at: value.at.clone(),
+            published: entry.and_then(|e| e.number()),
+            kind: match (value.metric, value.simulated, fitted) {
+                (Metric::RuntimeSpread, ..) if !replayed => Kind::Modelled,
+                (Metric::RuntimeSpread, ..) => Kind::Measured,
+                (Metric::KernelRate, ..) => Kind::Measured,
+                (_, false, _) => Kind::Computed,
+                (_, true, true) => Kind::Modelled,
+                (_, true, false) if replayed => Kind::Replayed,
+                (_, true, false) => Kind::Simulated,
+            },
+            backend: match (value.simulated, value.metric) {
+                (true, _) | (_, Metric::KernelRate | Metric::RuntimeSpread) if replayed => "replay",
+                (true, _) => "sim",
+                (false, _) => "none",
             }
-        })
-        .collect()
+            .to_owned(),
+            profile: value
+                .text("profile")
+                .map(str::to_owned)
+                .or_else(|| profile.clone())
+                .filter(|_| value.simulated || value.metric == Metric::KernelRate),
+        };
+        match &value.estimated {
+            Ok(e) => {
+                let ours = SummaryValue { value: e.value, interval: e.interval, n: e.n };
+                // A model with an assumed spread shows what the metric is, and cannot agree or differ.
+                let judged = entry.filter(|_| value.metric != Metric::RuntimeSpread || replayed);
+                let verdict = judged.map(|entry| {
+                    let fit = fitted && is_fitted_point(loaded, value);
+                    if fit { "fitted".to_owned() } else { entry.judge(&ours, TOLERANCE).agreement.word().to_owned() }
+                });
+                SummaryRow::ok(key, ours, verdict)
+            }
+            Err(reason) => {
+                let skipped = [NOT_COMPUTED, NO_TRANSFERS, DRAWN].contains(&reason.as_str());
+                let status = if skipped { RowStatus::Skipped } else { RowStatus::Failed };
+                SummaryRow::without_value(key, status, reason)
+            }
+        }
+    });
+    own.chain(formula_rows(loaded, values, reference)).chain(unmatched_rows(loaded, values, reference)).collect()
+}
+
+/// What a formula of the publication gives with the moments of our windows, beside the values that it approximates.
+fn formula_rows(loaded: &Loaded, values: &[Value], reference: &Reference) -> Vec<SummaryRow> {
+    let e = &loaded.expanded;
+    let row = |value: &Value| {
+        let entry = reference.find(FORMULA, UNSPECIFIED, &value.system, "r", &value.at)?;
+        let workload = (0..e.own_workloads).find(|w| e.dataset(*w) == value.dataset)?;
+        let published = 1.0 + loaded.windows(workload)?.published_formula(value.number("p")? as u32, e.gbs());
+        let ours = value.estimated.as_ref().ok()?;
+        let ours = SummaryValue {
+            value: 1.0 + ours.value,
+            interval: ours.interval.map(|(low, high)| (1.0 + low, 1.0 + high)),
+            n: ours.n,
+        };
+        let at_value = ReferenceEntry { value: Some(published), formula: None, ..entry.clone() };
+        let key = SummaryKey {
+            figure: FORMULA.to_owned(),
+            dataset: value.dataset.clone(),
+            system: value.system.clone(),
+            metric: entry.metric.clone(),
+            unit: entry.unit.clone(),
+            at: value.at.clone(),
+            published: Some(published),
+            kind: Kind::Computed,
+            backend: "none".to_owned(),
+            profile: None,
+        };
+        Some(SummaryRow::ok(key, ours, Some(at_value.judge(&ours, TOLERANCE).agreement.word().to_owned())))
+    };
+    // Of the figures with these values the one that also draws the formula.
+    let drawn = e.found.experiment.figure == FORMULA_FIGURE;
+    values.iter().filter(|v| drawn && v.metric == Metric::RMinus1).filter_map(row).collect()
+}
+
+/// Published numbers of the figure that no value of the run stands beside, and why; systems that were not asked for are left out.
+fn unmatched_rows(loaded: &Loaded, values: &[Value], reference: &Reference) -> Vec<SummaryRow> {
+    let e = &loaded.expanded;
+    let figure = &e.found.experiment.figure;
+    let kind = match e.found.experiment.kind {
+        experiment::Kind::Balance => Kind::Computed,
+        experiment::Kind::Spread => Kind::Modelled,
+        experiment::Kind::Kernels => Kind::Measured,
+        experiment::Kind::Waves => Kind::Simulated,
+    };
+    let asked = |system: &String| e.found.experiment.kind != experiment::Kind::Waves || e.systems.contains(system);
+    let found: Vec<&str> =
+        values.iter().filter_map(|v| published(reference, figure, v)).map(|entry| entry.id.as_str()).collect();
+    let missing = reference
+        .of_figure(figure)
+        .filter(|entry| entry.number().is_some() && asked(&entry.system) && !found.contains(&entry.id.as_str()));
+    let row = |entry: &ReferenceEntry| {
+        let at = serde_json::to_value(&entry.at).ok().and_then(|at| at.as_object().cloned()).unwrap_or_default();
+        let reason = format!("no value of this run is of {} at {}", entry.dataset, describe(&at));
+        let key = SummaryKey {
+            figure: figure.clone(),
+            dataset: entry.dataset.clone(),
+            system: entry.system.clone(),
+            metric: entry.metric.clone(),
+            unit: entry.unit.clone(),
+            at,
+            published: entry.number(),
+            kind,
+            backend: "none".to_owned(),
+            profile: None,
+        };
+        SummaryRow::without_value(key, RowStatus::Skipped, &reason)
+    };
+    missing.map(row).collect()
 }
 
 /// The published number that a value stands beside. What another network would give was not published.

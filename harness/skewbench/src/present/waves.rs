@@ -202,12 +202,7 @@ fn single_rank(loaded: &Loaded, at: &At, shared: bool) -> At {
 /// Attention latency of `ours` over that of `base` or the other way round, on the steps that both have. Latencies of means
 /// are straggler latencies over tokens, which for systems that run every step's own documents is the ratio of their mean
 /// straggler latencies.
-pub(super) fn ratio_to(
-    loaded: &Loaded,
-    ours: &WavesView,
-    base: &WavesView,
-    metric: Metric,
-) -> Result<Estimated, String> {
+fn ratio_to(loaded: &Loaded, ours: &WavesView, base: &WavesView, metric: Metric) -> Result<Estimated, String> {
     let n = common_steps(ours, base)?;
     let draws = draws(loaded, [ours, base]);
     let estimated = if metric == Metric::SpeedupMax {

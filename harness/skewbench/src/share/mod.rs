@@ -10,5 +10,5 @@ mod session;
 mod turns;
 
 pub use group::{Group, together};
-pub use session::{Session, Share, detect};
+pub use session::{Session, Share, detect, one_process};
 pub use turns::{Board, Turn, Turns};

@@ -40,6 +40,22 @@ pub fn detect() -> Result<Launch, Failure> {
     Ok(Launch::detect(&host, |name| std::env::var(name).ok())?)
 }
 
+/// Where work on cards runs: one process, with a thread a card. Its cards are printed.
+///
+/// # Errors
+/// As [`detect`]; a launch of several processes, each of which would take the same cards.
+pub fn one_process() -> Result<(), Failure> {
+    let launch = detect()?;
+    if launch.world > 1 {
+        let what = "ranks on cards are threads of one process; start one process on one node";
+        return Err(Failure::config(format!("{}: {what}", launch.describe())));
+    }
+    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    eprintln!("{}", launch.describe());
+    eprintln!("{}", placements_text(&[Placement::current(&launch, visible.as_deref())]));
+    Ok(())
+}
+
 impl Share {
     /// What the command line and the launcher ask for; none for a process that works alone.
     ///
@@ -69,7 +85,7 @@ impl Share {
         let folder = folder(out);
         let owner = Owner::current(&self.launch)?;
         let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-        let here = Placement::current(&self.launch, None, visible.as_deref());
+        let here = Placement::current(&self.launch, visible.as_deref());
         let placements = if self.launch.world == 1 {
             vec![here]
         } else {

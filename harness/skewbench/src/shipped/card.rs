@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// What was measured on, and from which source.
@@ -24,6 +26,9 @@ pub struct Card {
     pub revision: String,
     /// Command lines that measured.
     pub commands: Vec<String>,
+    /// Variables of the environment that NCCL and CUDA read, where any was set.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, String>,
 }
 
 impl Card {
@@ -41,6 +46,7 @@ impl Card {
         facts.push(("date".into(), self.date.clone()));
         facts.push(("revision".into(), self.revision.clone()));
         facts.extend(self.commands.iter().map(|c| ("command".into(), c.clone())));
+        facts.extend(self.settings.iter().map(|(name, value)| (name.clone(), value.clone())));
         facts
     }
 }

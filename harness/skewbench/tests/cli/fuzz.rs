@@ -8,6 +8,9 @@ use proptest::sample::select;
 
 use crate::common::{Lab, TINY, repository};
 
+const TIMES: &str = "wave,rank,time_ms,documents\n0,0,41.7,131072\n0,1,41.9,\n0,2,12.3,65536 40000 25536\n0,3,12.2,\n";
+const LINES: &str = "{\"wave\": 0, \"rank\": 0, \"time_us\": 1500, \"sequences\": [[100, 28], [128]]}\n{\"wave\": 0, \"rank\": 1, \"time_us\": 2000}\n{\"wave\": 0, \"rank\": 2, \"time_us\": 1000}\n{\"wave\": 0, \"rank\": 3, \"time_us\": 2000.5}\n";
+
 const CASES: u32 = if cfg!(debug_assertions) { 200 } else { 1000 };
 
 /// A copy with some bytes replaced, a piece repeated or left out, and the end cut off.
@@ -90,6 +93,11 @@ fn config() -> ProptestConfig {
 
 proptest! {
     #![proptest_config(config())]
+
+    #[test]
+    fn times(input in prop_oneof![bytes(), damaged(TIMES.into()), damaged(LINES.into())]) {
+        bodies::times(&input);
+    }
 
     #[test]
     fn experiments(input in prop_oneof![bytes(), damaged(TINY.into()), damaged(repository("experiments/paper/fig11.toml").into())]) {

@@ -10,6 +10,8 @@ fn help_of_every_command() {
         "reproduce",
         "run",
         "tune",
+        "recommend",
+        "import",
         "compare",
         "report",
         "plan",

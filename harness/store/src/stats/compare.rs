@@ -71,6 +71,13 @@ pub struct Comparison {
     pub reason: Option<String>,
 }
 
+impl Comparison {
+    /// True when there are so few pairs that no verdict is given.
+    pub fn too_few(&self) -> bool {
+        self.n < MIN_PAIRS
+    }
+}
+
 /// Compares `subject` with `baseline`; sample i of both belongs to the same batch.
 ///
 /// # Errors

@@ -1,6 +1,6 @@
 //! Faithful systems beside what stands in for them.
 
-use super::paired::{entries, words};
+use super::super::paired::{entries, words};
 use super::{Context, quote};
 use crate::experiment::Metric;
 
@@ -8,7 +8,7 @@ use crate::experiment::Metric;
 const PAIRS: [(&str, &str); 2] = [("wlb", "wlb-no-deferral"), ("distca", "distca-pool")];
 
 pub(super) fn write(context: &Context<'_>) -> Vec<String> {
-    let all = entries(context.loaded);
+    let all = entries(context.loaded, None);
     let mut sentences = Vec::new();
     for (faithful, stand_in) in PAIRS {
         for entry in all.iter().filter(|e| e.system == faithful) {

@@ -3,19 +3,21 @@
 mod baselines;
 mod grid;
 mod layouts;
-mod paired;
 mod pipeline;
 mod proxy;
+mod recommended;
 mod settings;
 mod winners;
 
 use skewbench_store::Reference;
 
-use super::{Loaded, Value};
+use super::{Loaded, Value, recommend};
+use crate::cells::Resources;
 
 /// What a finding is made of.
 struct Context<'a> {
     loaded: &'a Loaded,
+    resources: &'a Resources,
     values: &'a [Value],
     reference: &'a Reference,
 }
@@ -23,7 +25,7 @@ struct Context<'a> {
 type Writer = fn(&Context<'_>) -> Vec<String>;
 
 /// Who writes the findings of a figure.
-const WRITERS: [(&str, Writer); 21] = [
+const WRITERS: [(&str, Writer); 22] = [
     ("fig15", grid::write),
     ("layouts", layouts::write),
     ("proxy", proxy::write),
@@ -45,13 +47,14 @@ const WRITERS: [(&str, Writer); 21] = [
     ("real", winners::write),
     ("scale-out", winners::write),
     ("map", winners::write),
+    (recommend::FIGURE, recommended::write),
 ];
 
 /// Findings of an experiment; none for figures that have no question of their own.
-pub(super) fn findings(loaded: &Loaded, values: &[Value], reference: &Reference) -> Vec<String> {
+pub(super) fn findings(loaded: &Loaded, resources: &Resources, values: &[Value], reference: &Reference) -> Vec<String> {
     let figure = loaded.expanded.found.experiment.figure.as_str();
     let writer = WRITERS.iter().find(|(id, _)| *id == figure).map(|(_, writer)| writer);
-    let context = Context { loaded, values, reference };
+    let context = Context { loaded, resources, values, reference };
     let mut sentences = writer.map(|write| write(&context)).unwrap_or_default();
     if writer.is_some() && sentences.is_empty() {
         sentences.push("The run holds no values that answer the question; the table says why.".into());

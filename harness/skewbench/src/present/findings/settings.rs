@@ -2,13 +2,13 @@
 
 use skewbench_store::stats::Verdict;
 
-use super::paired::{Entry, entries, fastest, words};
+use super::super::paired::{Entry, entries, fastest, words};
 use super::{Context, grouped};
 
 pub(super) fn write(context: &Context<'_>) -> Vec<String> {
     let plot = &context.loaded.expanded.found.experiment.plot;
     let axis = plot.x.coordinate();
-    let all = entries(context.loaded);
+    let all = entries(context.loaded, None);
     let having = all.iter().filter(|e| e.coordinates.contains_key(axis));
     let groups = grouped(having, |entry| format!("{}, {}", entry.system, entry.setting(&[axis])));
     let sentences = groups.iter().filter_map(|(group, entries)| {

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use skewbench_store::stats::{Verdict, geometric_means};
 
-use super::paired::{Entry, entries, fastest, words};
+use super::super::paired::{Entry, entries, fastest, words};
 use super::{Context, grouped, list};
 
 /// Settings that are each given a sentence; more are only counted.
 const TOLD: usize = 12;
 
 pub(super) fn write(context: &Context<'_>) -> Vec<String> {
-    let all = entries(context.loaded);
+    let all = entries(context.loaded, None);
     let mut settings = grouped(&all, |entry| entry.setting(&[]));
     settings.retain(|(_, entries)| entries.len() > 1);
     let mut clear: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -29,7 +29,7 @@ pub(super) fn write(context: &Context<'_>) -> Vec<String> {
         }
         if settings.len() <= TOLD {
             let base = entries.iter().find(|e| e.system == *baseline && e.system != best.system);
-            let over = base.map(|b| b.time_per_token_ns() / best.time_per_token_ns());
+            let over = base.map(|b| b.per_token() / best.per_token());
             let over = over.map(|over| format!(", {over:.2}x the speed of {baseline}")).unwrap_or_default();
             sentences.push(match compared {
                 Some(c) if c.verdict == Verdict::Slower => {
@@ -70,10 +70,10 @@ pub(super) fn write(context: &Context<'_>) -> Vec<String> {
 fn means(baseline: &str, settings: &[(String, Vec<&Entry<'_>>)]) -> Option<String> {
     let mut ratios: BTreeMap<String, BTreeMap<String, f64>> = BTreeMap::new();
     for (setting, entries) in settings {
-        let base = entries.iter().find(|e| e.system == baseline)?.time_per_token_ns();
+        let base = entries.iter().find(|e| e.system == baseline)?.per_token();
         for entry in entries {
             let of = ratios.entry(entry.system.to_owned()).or_default();
-            of.insert(setting.clone(), base / entry.time_per_token_ns());
+            of.insert(setting.clone(), base / entry.per_token());
         }
     }
     let found = geometric_means(&ratios).ok().filter(|found| found.cells.len() > 1)?;
