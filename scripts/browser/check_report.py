@@ -46,7 +46,7 @@ return {
     id: f.id,
     pictures: [...f.querySelectorAll('svg[role=img]')].filter(shown).map(s => ({
       title: text(s.querySelector(':scope > title')), desc: text(s.querySelector(':scope > desc')), named: names(s) !== '',
-      drawn: [...s.querySelectorAll('g polyline,g polygon,g circle,polyline')].filter(e => { const r = e.getBoundingClientRect(); return r.width + r.height > 4; }).length,
+      drawn: [...s.querySelectorAll('path,circle,use')].filter(e => { const r = e.getBoundingClientRect(); return r.width + r.height > 4; }).length,
     })),
     panels: f.querySelectorAll('.panel').length,
     rows: [...f.querySelectorAll('table tbody tr')].length,

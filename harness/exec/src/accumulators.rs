@@ -113,7 +113,9 @@ impl Accumulator {
         }
         at_home.extend_from_slice(&strays);
         self.strays = strays.into();
-        self.meets_home |= repeated(&mut at_home) > 0;
+        // More rows than there are at home cannot all be different ones.
+        self.meets_home =
+            self.meets_home || total(at_home.iter().map(|(_, rows)| *rows)) > home.rows() || repeated(&mut at_home) > 0;
     }
 
     /// True when nothing goes anywhere but straight home.
@@ -145,7 +147,11 @@ impl Accumulator {
         let given = total(rows.iter().map(|(_, r)| *r));
         let held = total(self.filled.iter().map(|run| run.rows));
         let launch = Run::coalesce(&mut rows);
-        self.filled = if self.filled.is_empty() { launch } else { union(&self.filled, &launch) };
+        if self.filled.is_empty() {
+            self.filled = launch;
+        } else if self.filled[..] != launch[..] {
+            self.filled = union(&self.filled, &launch);
+        }
         let met = held + given - total(self.filled.iter().map(|run| run.rows));
         if self.is_fresh() {
             self.first_met = Some(span);
@@ -155,8 +161,21 @@ impl Accumulator {
     }
 }
 
+/// True when all runs have one stride and those of `b` are of a class that no run of `a` is of: stripes of different ranks.
+fn apart(a: &[Run], b: &[Run]) -> bool {
+    let Some(first) = b.first().map(|run| run.rows).filter(|rows| rows.stride > 1) else { return false };
+    let of_stride = |run: &Run| run.rows.stride == first.stride && !run.mixed;
+    b.iter().all(|run| of_stride(run) && run.rows.class() == first.class())
+        && a.iter().all(|run| of_stride(run) && run.rows.class() != first.class())
+}
+
 /// Union of two sorted lists of runs; offsets have no meaning.
 fn union(a: &[Run], b: &[Run]) -> Arc<[Run]> {
+    if apart(a, b) {
+        let mut out = [a, b].concat();
+        out.sort_by_key(|run| (u64::from(run.seq) << 32) | u64::from(run.rows.start));
+        return out.into();
+    }
     if a.iter().chain(b).any(|run| run.rows.stride != 1) {
         let mut rows: Vec<(u32, Rows)> = a.iter().chain(b).map(|run| (run.seq, run.rows)).collect();
         return Run::coalesce(&mut rows);

@@ -1,8 +1,8 @@
-use skewbench_plan::{CallMode, Dtype, HeadRange, Pass, Tensor};
+use skewbench_plan::{CallMode, Dtype, HeadRange, Move, Pass, Tensor};
 
 use crate::accumulators::contributions;
 use crate::home::{Home, RowList};
-use crate::{PassProgram, TransferPart};
+use crate::{PassProgram, RouteTable, TransferPart};
 
 /// A part of an accumulate call, as one result sees it.
 #[derive(Clone, Copy)]
@@ -56,10 +56,12 @@ struct Arriving {
 }
 
 impl Arrivals {
-    pub(crate) fn new(program: &PassProgram, all: &[SumPart], rank: u32, home: &Home) -> Self {
+    /// `moves` are those of each of the routes.
+    pub(crate) fn new(routes: &[RouteTable], moves: &[&[Move]], all: &[SumPart], rank: u32, home: &Home) -> Self {
         let mut this = Self::default();
         for part in all {
-            let Some(table) = program.routes.get(part.routes as usize) else { continue };
+            let of_part = routes.get(part.routes as usize).zip(moves.get(part.routes as usize));
+            let Some((table, moves)) = of_part else { continue };
             let received = table.index.received(rank);
             if received.is_empty() {
                 continue;
@@ -70,7 +72,7 @@ impl Arrivals {
             }
             let mut arriving = Arriving { routes: part.routes, ..Arriving::default() };
             let (mut near, mut inside) = (0, RowList::new());
-            for mv in received.iter().filter_map(|i| table.moves.get(*i as usize)) {
+            for mv in received.iter().filter_map(|i| moves.get(*i as usize)) {
                 if mv.from == mv.to {
                     arriving.local.push((mv.seq, mv.rows));
                 }

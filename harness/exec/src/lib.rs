@@ -10,7 +10,7 @@ mod program;
 mod routes;
 mod schedule;
 
-pub use lower::{LowerError, lower};
+pub use lower::{LowerError, lower, outline};
 pub use places::{Place, Places};
 pub use program::{
     Buffer, BufferKind, Flow, Instr, InstrId, InstrKind, PassProgram, Program, RankProgram, RankRows, RouteTable,

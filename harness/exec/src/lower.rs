@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use skewbench_plan::{
-    Dtype, Facts, HeadRange, Launch, LaunchOperands, OpId, Operands, Pass, PassFacts, PassPlan, Plan, Provider, Rows,
-    Run, Span, Tensor, Work,
+    Dtype, Facts, HeadRange, Launch, LaunchOperands, Move, OpId, Operands, Pass, PassFacts, PassPlan, Plan, Provider,
+    Rows, Run, Span, Tensor, TileShape, Work,
 };
 
 use crate::accumulators::{Accumulator, contributions, rows_of};
@@ -38,24 +38,47 @@ pub enum LowerError {
 /// # Errors
 /// [`LowerError`] for plans that the checker refuses.
 pub fn lower(plan: &Plan, facts: &Facts, operands: &[Operands; 2]) -> Result<Program, LowerError> {
+    both_passes(plan, facts, operands.each_ref().map(Some))
+}
+
+/// The program of [`lower`] without what only running it needs: buffers, moves of routes, and where the operands and
+/// results of tiles lie. Pricing it gives the same times.
+///
+/// # Errors
+/// [`LowerError`] for plans that the checker refuses.
+pub fn outline(plan: &Plan, facts: &Facts) -> Result<Program, LowerError> {
+    both_passes(plan, facts, [None, None])
+}
+
+fn both_passes(plan: &Plan, facts: &Facts, operands: [Option<&Operands>; 2]) -> Result<Program, LowerError> {
+    let [forward, backward] = operands;
     Ok(Program {
         shape: plan.shape,
         ranks: plan.ranks,
-        forward: lower_pass(plan, facts.pass(Pass::Forward), &operands[0], Pass::Forward)?,
-        backward: lower_pass(plan, facts.pass(Pass::Backward), &operands[1], Pass::Backward)?,
+        forward: lower_pass(plan, facts.pass(Pass::Forward), forward, Pass::Forward)?,
+        backward: lower_pass(plan, facts.pass(Pass::Backward), backward, Pass::Backward)?,
     })
 }
 
-fn lower_pass(plan: &Plan, facts: &PassFacts, operands: &Operands, pass: Pass) -> Result<PassProgram, LowerError> {
+/// An outline where no operands are given.
+fn lower_pass(
+    plan: &Plan,
+    facts: &PassFacts,
+    operands: Option<&Operands>,
+    pass: Pass,
+) -> Result<PassProgram, LowerError> {
     let table = plan.pass(pass);
     let mut routes: Vec<RouteTable> = Vec::with_capacity(facts.indices.len());
+    let mut moves: Vec<&[Move]> = Vec::with_capacity(facts.indices.len());
     let mut calls = Vec::with_capacity(table.calls.len());
     for call in &table.calls {
         let mut parts = Vec::with_capacity(call.parts.len());
         for part in &call.parts {
             let id = facts.indices.id(part.moves);
             if let Some(index) = facts.indices.get(part.moves).filter(|_| id == routes.len()) {
-                routes.push(RouteTable::new(&table.moves[part.moves.range()], index, plan.ranks));
+                let of_part = &table.moves[part.moves.range()];
+                routes.push(RouteTable::new(of_part, index, plan.ranks, operands.is_some()));
+                moves.push(of_part);
             }
             parts.push(TransferPart {
                 routes: id as u32,
@@ -68,6 +91,10 @@ fn lower_pass(plan: &Plan, facts: &PassFacts, operands: &Operands, pass: Pass) -
         calls.push(TransferCall { mode: call.mode, dtype: call.dtype, parts, keep: call.keep });
     }
     let mut program = PassProgram { calls, routes, ..PassProgram::default() };
+    if operands.is_none() {
+        // Launches on the same tiles share their shapes.
+        program.shapes = table.tiles.iter().map(TileShape::from).collect();
+    }
     let mut exit: Vec<Vec<(u32, Rows)>> = vec![Vec::new(); plan.ranks as usize];
     for shard in &plan.exit {
         exit[shard.rank as usize].push((shard.seq, shard.rows));
@@ -76,7 +103,7 @@ fn lower_pass(plan: &Plan, facts: &PassFacts, operands: &Operands, pass: Pass) -
     let mut before: Vec<Accumulator> = Vec::new();
     for rank in 0..plan.ranks {
         let home = Home::new(&mut exit[rank as usize]);
-        let arrivals = Arrivals::new(&program, &sums, rank, &home);
+        let arrivals = Arrivals::new(&program.routes, &moves, &sums, rank, &home);
         let of_rank = OfRank { rank, home, arrivals, before: &before };
         let (lowered, accumulators) = RankLowering::new(plan, facts, operands, pass, of_rank).run(&mut program)?;
         program.ranks.push(lowered);
@@ -104,12 +131,15 @@ pub(crate) struct RankLowering<'a> {
     pub(crate) plan: &'a Plan,
     table: &'a PassPlan,
     pub(crate) facts: &'a PassFacts,
-    operands: &'a [LaunchOperands],
+    /// None where the program is to be an outline.
+    operands: Option<&'a [LaunchOperands]>,
     pub(crate) pass: Pass,
     pub(crate) rank: u32,
     pub(crate) home: Home,
     pub(crate) arrivals: Arrivals,
     buffers: Vec<Buffer>,
+    /// Number of buffers; an outline has none of them.
+    opened: u32,
     /// First buffer of each slab.
     slab_base: Vec<u32>,
     /// Where results that are home go: O (forward) or dQ and dK (backward).
@@ -130,9 +160,15 @@ pub(crate) struct HomeResult {
 }
 
 impl<'a> RankLowering<'a> {
-    fn new(plan: &'a Plan, facts: &'a PassFacts, operands: &'a Operands, pass: Pass, of_rank: OfRank<'a>) -> Self {
+    fn new(
+        plan: &'a Plan,
+        facts: &'a PassFacts,
+        operands: Option<&'a Operands>,
+        pass: Pass,
+        of_rank: OfRank<'a>,
+    ) -> Self {
         let OfRank { rank, home, arrivals, before } = of_rank;
-        let operands = operands.ranks.get(rank as usize).map_or(&[][..], Vec::as_slice);
+        let operands = operands.map(|all| all.ranks.get(rank as usize).map_or(&[][..], Vec::as_slice));
         let mut this = Self {
             plan,
             table: plan.pass(pass),
@@ -145,18 +181,20 @@ impl<'a> RankLowering<'a> {
             before,
             results: Vec::new(),
             buffers: Vec::new(),
+            opened: 0,
             slab_base: Vec::new(),
             at_home: Vec::new(),
             accumulators: Vec::new(),
         };
-        for slab in &facts.slabs[rank as usize].slabs {
+        let slabs = operands.map_or(&[][..], |_| &facts.slabs[rank as usize].slabs);
+        for slab in slabs {
             let kind = match slab.provider {
                 Provider::Entry => BufferKind::Entry,
                 Provider::Exit => BufferKind::Exit,
                 Provider::Call(call) => BufferKind::Received(call),
                 Provider::Kept(call) => BufferKind::Kept(call),
             };
-            let base = this.buffers.len() as u32;
+            let base = this.opened;
             for tensor in slab.tensors.iter() {
                 let heads = if tensor.is_kv() { slab.kv_heads } else { slab.q_heads };
                 this.push_buffer(kind, tensor, Dtype::Bf16, heads, slab.runs.clone());
@@ -179,11 +217,15 @@ impl<'a> RankLowering<'a> {
         heads: HeadRange,
         runs: Arc<[Run]>,
     ) -> u32 {
+        self.opened += 1;
+        if self.operands.is_none() {
+            return self.opened - 1;
+        }
         let dtype = if tensor == Tensor::Lse { Dtype::F32 } else { dtype };
         let rows = runs.last().map_or(0, |run| u64::from(run.offset + run.rows.len));
         let bytes = rows * u64::from(heads.len()) * tensor.row_bytes(self.plan.shape.head_dim, dtype);
         self.buffers.push(Buffer { kind, tensor, dtype, heads, runs, bytes });
-        self.buffers.len() as u32 - 1
+        self.opened - 1
     }
 
     /// Exit buffers of a result and of what goes with it, and f32 sums where they are needed.
@@ -291,15 +333,21 @@ impl<'a> RankLowering<'a> {
         // Last instruction of every operation, so that dependencies on operations become dependencies on instructions.
         let mut last: Vec<Vec<u32>> = streams.iter().map(|ops| Vec::with_capacity(ops.len())).collect();
         let mut pending: Vec<(usize, usize, &[OpId])> = Vec::new();
-        let mut located = self.operands.iter();
+        let mut located = self.operands.map(|operands| operands.iter());
         for (stream, ops) in streams.iter().enumerate() {
             for op in ops {
                 pending.push((stream, lowered[stream].len(), &op.after));
                 let out = &mut lowered[stream];
                 match op.work {
                     Work::Launch(launch) => {
-                        let located = located.next().ok_or(LowerError::Operands(self.rank))?;
-                        self.launch(program, located, &launch, out)?;
+                        let tiles = match &mut located {
+                            Some(located) => {
+                                let located = located.next().ok_or(LowerError::Operands(self.rank))?;
+                                self.views(program, located, &launch)?
+                            }
+                            None => launch.tiles,
+                        };
+                        self.launch(tiles, &launch, out);
                     }
                     Work::Exchange(call) => self.exchange(program, call, out),
                     Work::Linear { tokens } => out.push(instr(InstrKind::Linear { tokens })),
@@ -371,30 +419,28 @@ impl<'a> RankLowering<'a> {
             .collect()
     }
 
-    fn launch(
+    /// Adds the tiles of a launch to the program and returns their span there.
+    fn views(
         &mut self,
         program: &mut PassProgram,
         operands: &LaunchOperands,
         launch: &Launch,
-        out: &mut Vec<Instr>,
-    ) -> Result<(), LowerError> {
-        let kv_heads = self.plan.shape.kv_of(launch.q_heads);
+    ) -> Result<Span, LowerError> {
         let backward = self.pass == Pass::Backward;
-        let slots: Vec<usize> =
-            contributions(self.pass).iter().map(|t| self.accumulator(*t, self.heads(*t, launch))).collect();
-        let first = self.results(slots[0], launch)?;
-        let second = if backward { Some(self.results(slots[1], launch)?) } else { None };
+        let results: Vec<Arc<[View]>> =
+            self.slots(launch).into_iter().map(|slot| self.results(slot, launch)).collect::<Result<_, _>>()?;
         let names = [Tensor::Q, Tensor::K, Tensor::DO, Tensor::O];
         let buffers: Vec<Vec<u32>> =
             operands.slabs.iter().zip(names).map(|(slabs, tensor)| self.slab_buffers(slabs, tensor)).collect();
         let tiles = &self.table.tiles[launch.tiles.range()];
         let start = program.tiles.len() as u32;
+        program.shapes.extend(tiles.iter().map(TileShape::from));
         program.tiles.extend(tiles.iter().zip(operands.rows.iter()).enumerate().map(|(i, (tile, rows))| {
             let operand = |kind: usize| {
                 let (candidate, row) = rows.at[kind];
                 View { buffer: buffers[kind][usize::from(candidate)], row }
             };
-            let result = first[i];
+            let result = results[0][i];
             let empty = View::default();
             TileView {
                 seq: tile.seq,
@@ -405,13 +451,22 @@ impl<'a> RankLowering<'a> {
                 o: if backward { operand(3) } else { result },
                 d_o: if backward { operand(2) } else { empty },
                 dq: if backward { result } else { empty },
-                dk: second.as_ref().map_or(empty, |views| views[i]),
+                dk: results.get(1).map_or(empty, |views| views[i]),
             }
         }));
-        let span = Span { start, end: program.tiles.len() as u32 };
-        out.push(instr(InstrKind::Launch { tiles: span, mask: launch.mask, q_heads: launch.q_heads, kv_heads }));
+        Ok(Span { start, end: program.tiles.len() as u32 })
+    }
+
+    /// Accumulators that a launch adds to.
+    fn slots(&self, launch: &Launch) -> Vec<usize> {
+        contributions(self.pass).iter().map(|t| self.accumulator(*t, self.heads(*t, launch))).collect()
+    }
+
+    fn launch(&mut self, tiles: Span, launch: &Launch, out: &mut Vec<Instr>) {
+        let kv_heads = self.plan.shape.kv_of(launch.q_heads);
+        out.push(instr(InstrKind::Launch { tiles, mask: launch.mask, q_heads: launch.q_heads, kv_heads }));
         let mut bytes = 0;
-        for slot in slots {
+        for slot in self.slots(launch) {
             let tensor = self.accumulators[slot].tensor;
             let heads = self.heads(tensor, launch);
             let met = self.meet(slot, launch);
@@ -420,7 +475,6 @@ impl<'a> RankLowering<'a> {
         if bytes > 0 {
             out.push(instr(InstrKind::MergeLocal { bytes }));
         }
-        Ok(())
     }
 
     /// Rows of a launch that meet a partial sum; head pieces that start afresh on the same tiles meet alike.

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use skewbench_plan::{
-    AttentionShape, CallMode, Dtype, HeadRange, Mask, Move, MoveIndex, Pass, Run, Span, Tensor, TensorSet,
+    AttentionShape, CallMode, Dtype, HeadRange, Mask, Move, MoveIndex, Pass, Run, Span, Tensor, TensorSet, TileShape,
 };
 
 /// What a domain of ranks executes for the attention of one wave.
@@ -36,8 +36,10 @@ pub struct PassProgram {
     pub calls: Vec<TransferCall>,
     /// Routes, one table for each distinct list of moves; parts of several head pieces share them.
     pub routes: Vec<RouteTable>,
-    /// Operands of tiles.
+    /// Operands of tiles; none in an [`outline`](crate::outline).
     pub tiles: Vec<TileView>,
+    /// Rows and keys of the same tiles.
+    pub shapes: Vec<TileShape>,
     /// Dependencies of instructions.
     pub events: Vec<InstrId>,
 }
@@ -45,7 +47,7 @@ pub struct PassProgram {
 /// One rank's buffers and instruction streams.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RankProgram {
-    /// Device buffers.
+    /// Device buffers; none in an [`outline`](crate::outline).
     pub buffers: Vec<Buffer>,
     /// `streams[0]` computes, the others transfer. Each is executed in order.
     pub streams: Vec<Vec<Instr>>,
@@ -148,7 +150,7 @@ pub struct RankRows {
 /// A list of moves with what backends ask of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteTable {
-    /// The moves, in the plan's order.
+    /// The moves, in the plan's order; none in an [`outline`](crate::outline).
     pub moves: Vec<Move>,
     /// Moves by sender and receiver.
     pub index: Arc<MoveIndex>,
@@ -210,7 +212,7 @@ pub struct Instr {
 /// What an instruction does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstrKind {
-    /// One ragged kernel call over tiles of [`PassProgram::tiles`].
+    /// One ragged kernel call over tiles of [`PassProgram::shapes`] and [`PassProgram::tiles`].
     Launch {
         /// Tiles.
         tiles: Span,

@@ -23,13 +23,24 @@ const EXTENT: u32 = 1_000_000;
 /// A position in pixels, from the top left.
 pub(crate) type Xy = (f64, f64);
 
+/// A horizontal stroke on a grid: row, first column and number of columns.
+pub(crate) type Stroke = (usize, usize, usize);
+
 /// Where the drawing goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
     /// Into the page: colours are CSS classes.
     Page,
+    /// Into the page for a phone, where nothing is pointed at; it takes from the page's drawing what they share.
+    Phone,
     /// Into a file of its own: colours are those of a light page.
     File,
+}
+
+impl Target {
+    /// Attributes of the enclosing `<svg>` that elements leave out.
+    pub(crate) const DEFAULTS: &'static str = "fill=\"none\" font-size=\"12\"";
+    const FONT_SIZE: f64 = 12.0;
 }
 
 /// Horizontal alignment of a text.
@@ -44,6 +55,8 @@ pub(crate) enum Align {
 pub(crate) struct Canvas {
     target: Target,
     body: String,
+    /// The look of the path that ends the body, and where the path's data end.
+    last: Option<(String, usize)>,
     fault: Option<String>,
 }
 
@@ -52,7 +65,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 impl Canvas {
     /// An empty drawing.
     pub(crate) fn new(target: Target) -> Self {
-        Self { target, body: String::new(), fault: None }
+        Self { target, body: String::new(), last: None, fault: None }
     }
 
     /// The elements drawn, without an enclosing `<svg>`.
@@ -65,18 +78,40 @@ impl Canvas {
 
     /// Puts what `draw` draws into a group that shows `title` when pointed at.
     pub(crate) fn titled(&mut self, title: &str, draw: impl FnOnce(&mut Self)) {
-        self.body.push_str("<g><title>");
-        push_escaped(&mut self.body, &clean(title));
-        self.body.push_str("</title>");
-        draw(self);
-        self.body.push_str("</g>\n");
+        if self.target != Target::Page {
+            return draw(self);
+        }
+        let mut tag = "<g><title>".to_owned();
+        push_escaped(&mut tag, &clean(title));
+        tag.push_str("</title>");
+        self.group(&tag, draw, "</g>\n");
     }
 
     /// Puts what `draw` draws at an offset.
     pub(crate) fn at(&mut self, (x, y): Xy, draw: impl FnOnce(&mut Self)) {
-        self.body.push_str(&format!("<g transform=\"translate({} {})\">", tenths(x * UNITS), tenths(y * UNITS)));
+        let tag = format!("<g transform=\"translate({} {})\">", pixels(x), pixels(y));
+        self.group(&tag, draw, "</g>\n");
+    }
+
+    /// Puts what `draw` draws at an offset, in units of its own. Page and phone share it under an id: it is drawn once.
+    pub(crate) fn shared(&mut self, id: &str, (x, y): Xy, (width, height): Xy, draw: impl FnOnce(&mut Self)) {
+        let place = format!("translate({} {})scale({width:.4} {height:.4})", pixels(x), pixels(y));
+        match self.target {
+            Target::Page => self.group(&format!("<g transform=\"{place}\"><g id=\"{id}\">"), draw, "</g></g>\n"),
+            Target::Phone => {
+                self.body.push_str(&format!("<use href=\"#{id}\" transform=\"{place}\"/>\n"));
+                self.last = None;
+            }
+            Target::File => self.group(&format!("<g transform=\"{place}\">"), draw, "</g>\n"),
+        }
+    }
+
+    fn group(&mut self, tag: &str, draw: impl FnOnce(&mut Self), end: &str) {
+        self.body.push_str(tag);
+        self.last = None;
         draw(self);
-        self.body.push_str("</g>\n");
+        self.body.push_str(end);
+        self.last = None;
     }
 
     /// A line through points.
@@ -87,20 +122,42 @@ impl Canvas {
         self.draw(&extra, |area| area.draw(&element).map_err(|e| e.to_string()));
     }
 
-    /// Horizontal strokes, each from a position to the right for a length, as one element: a drawing has thousands of them.
-    pub(crate) fn strokes(&mut self, strokes: &[(f64, f64, f64)], paint: Paint, width: f64) {
-        if strokes.is_empty() {
+    /// Horizontal strokes, sorted: a drawing has thousands of them.
+    pub(crate) fn strokes(&mut self, strokes: &[Stroke], paint: Paint, width: f64) {
+        let mut data = String::new();
+        let mut at = None;
+        for (row, column, length) in strokes {
+            match at {
+                Some((same, end)) if same == row => data.push_str(&format!("m{} 0", column - end)),
+                _ => data.push_str(&format!("M{column} {row}")),
+            }
+            data.push_str(&format!("h{length}"));
+            at = Some((row, column + length));
+        }
+        if data.is_empty() {
             return;
         }
-        self.body.push_str("<path d=\"");
-        for (x, y, length) in strokes {
-            self.body.push_str(&format!("M{} {}h{}", tenths(x * UNITS), tenths(y * UNITS), tenths(length * UNITS)));
-        }
         let look = match self.target {
-            Target::Page => format!("class=\"s-{}\"", Paint::name(paint.index())),
-            Target::File => format!("stroke=\"{}\"", Paint::light(paint.index())),
+            Target::File => format!(" stroke=\"{}\"", Paint::light(paint.index())),
+            _ => format!(" class=\"s-{}\"", Paint::name(paint.index())),
         };
-        self.body.push_str(&format!("\" {look} stroke-width=\"{width:.2}\"/>\n"));
+        self.push_path(&data, &format!(" stroke-width=\"{width:.2}\"{look}"), false);
+    }
+
+    /// Appends a path; one that looks as the path before it becomes part of that.
+    fn push_path(&mut self, data: &str, look: &str, filled: bool) {
+        match &mut self.last {
+            Some((known, end)) if !filled && known == look => {
+                self.body.insert_str(*end, data);
+                *end += data.len();
+            }
+            _ => {
+                self.body.push_str("<path d=\"");
+                self.body.push_str(data);
+                self.last = (!filled).then(|| (look.to_owned(), self.body.len()));
+                self.body.push_str(&format!("\"{look}/>\n"));
+            }
+        }
     }
 
     /// A filled polygon, with an outline if asked for.
@@ -182,9 +239,10 @@ impl Canvas {
 
     fn outline(&self, outline: Option<(Paint, f64)>) -> String {
         let Some((paint, width)) = outline else { return String::new() };
+        let width = if width == 1.0 { String::new() } else { format!(" stroke-width=\"{width}\"") };
         match self.target {
-            Target::Page => format!(" stroke-width=\"{width}\" class=\"s-{}\"", Paint::name(paint.index())),
-            Target::File => format!(" stroke-width=\"{width}\" stroke=\"{}\"", Paint::light(paint.index())),
+            Target::File => format!("{width} stroke=\"{}\"", Paint::light(paint.index())),
+            _ => format!("{width} class=\"s-{}\"", Paint::name(paint.index())),
         }
     }
 
@@ -195,8 +253,39 @@ impl Canvas {
             draw(&area).and_then(|()| area.present().map_err(|e| e.to_string()))
         };
         match drawn {
-            Ok(()) => rewrite(&raw, extra, self.target, &mut self.body),
+            Ok(()) => self.rewrite(&raw, extra),
             Err(fault) => self.fault = Some(fault),
+        }
+    }
+
+    /// Copies the elements inside the backend's `<svg>`, in pixels and with real paints. Relies on the backend escaping
+    /// `<`, `>` and `"` in texts and attributes.
+    fn rewrite(&mut self, raw: &str, extra: &str) {
+        for piece in raw.split('<').skip(1) {
+            let Some((tag, text)) = piece.split_once('>') else { continue };
+            let (name, attributes) = tag.split_once(' ').unwrap_or((tag, ""));
+            let attributes = attributes.trim_end_matches('/');
+            match name {
+                "svg" | "/svg" => {}
+                "polyline" | "polygon" => {
+                    let (points, look) = look_of(attributes, extra, self.target);
+                    let closed = name == "polygon";
+                    self.push_path(&path_data(&points, closed), &look, closed);
+                }
+                _ => {
+                    self.body.push('<');
+                    self.body.push_str(name);
+                    if !name.starts_with('/') {
+                        self.body.push_str(&look_of(attributes, extra, self.target).1);
+                    }
+                    self.body.push_str(if tag.ends_with('/') { "/>\n" } else { ">" });
+                    self.body.push_str(text.trim_matches('\n'));
+                    if name.starts_with('/') {
+                        self.body.push('\n');
+                    }
+                    self.last = None;
+                }
+            }
         }
     }
 }
@@ -221,6 +310,11 @@ fn tenths(value: f64) -> String {
     text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
 }
 
+/// Pixels to a tenth, without needless digits.
+fn pixels(value: f64) -> String {
+    tenths(value * UNITS)
+}
+
 /// Text for markup.
 pub(crate) fn push_escaped(out: &mut String, text: &str) {
     for c in text.chars() {
@@ -235,29 +329,10 @@ pub(crate) fn push_escaped(out: &mut String, text: &str) {
     }
 }
 
-/// Copies the elements inside the backend's `<svg>`, in pixels and with real paints. Relies on the backend escaping
-/// `<`, `>` and `"` in texts and attributes.
-fn rewrite(raw: &str, extra: &str, target: Target, out: &mut String) {
-    for piece in raw.split('<').skip(1) {
-        let Some((tag, text)) = piece.split_once('>') else { continue };
-        let (name, attributes) = tag.split_once(' ').unwrap_or((tag, ""));
-        if matches!(name, "svg" | "/svg") {
-            continue;
-        }
-        out.push('<');
-        out.push_str(name);
-        if !name.starts_with('/') {
-            write_attributes(attributes.trim_end_matches('/'), extra, target, out);
-        }
-        out.push_str(if tag.ends_with('/') { "/>\n" } else { ">" });
-        out.push_str(text.trim_matches('\n'));
-        if name.starts_with('/') {
-            out.push('\n');
-        }
-    }
-}
-
-fn write_attributes(attributes: &str, extra: &str, target: Target, out: &mut String) {
+/// The points of an element, and its other attributes.
+fn look_of(attributes: &str, extra: &str, target: Target) -> (Vec<(i64, i64)>, String) {
+    let mut out = String::new();
+    let mut points = Vec::new();
     let mut classes: Vec<String> = Vec::new();
     let extra = match extra.split_once(" class=\"") {
         Some((before, class)) => {
@@ -266,7 +341,8 @@ fn write_attributes(attributes: &str, extra: &str, target: Target, out: &mut Str
         }
         None => extra,
     };
-    let outlined = extra.contains("stroke-width") || !classes.is_empty();
+    let outlined = extra.contains(" stroke-width=") || extra.contains(" stroke=") || !classes.is_empty();
+    let size = value_of(attributes, "font-size").map(tenths_of);
     let mut rest = attributes;
     while let Some((key, after)) = rest.split_once("=\"") {
         let Some((value, next)) = after.split_once('"') else { break };
@@ -276,35 +352,72 @@ fn write_attributes(attributes: &str, extra: &str, target: Target, out: &mut Str
             "fill" | "stroke" if value.starts_with('#') => {
                 let index = usize::from_str_radix(value.get(5..).unwrap_or(""), 16).unwrap_or(0);
                 match target {
-                    Target::Page => classes.push(format!("{}-{}", key.get(..1).unwrap_or(""), Paint::name(index))),
-                    Target::File => attribute(out, key, Paint::light(index)),
+                    Target::File => attribute(&mut out, key, Paint::light(index)),
+                    _ => classes.push(format!("{}-{}", key.get(..1).unwrap_or(""), Paint::name(index))),
                 }
             }
-            "stroke" | "font-family" => {}
-            "stroke-width" if outlined || value == "0" => {}
+            "fill" if value == "none" => {}
+            "stroke" | "font-family" | "dy" => {}
+            "stroke-width" if outlined || value == "0" || number(value) == "1" => {}
             "opacity" if value == "1" => {}
-            "dy" => attribute(out, key, "0.35em"),
             "opacity" => {
                 let alpha: f64 = value.parse().unwrap_or(1.0);
-                attribute(out, "fill-opacity", &format!("{alpha:.2}"));
+                attribute(&mut out, "fill-opacity", &format!("{alpha:.2}"));
             }
             "points" => {
-                let pairs: Vec<String> = value
-                    .split_whitespace()
-                    .filter_map(|pair| pair.split_once(','))
-                    .map(|(x, y)| format!("{},{}", number(x), number(y)))
-                    .collect();
-                attribute(out, key, &pairs.join(" "));
+                let pairs = value.split_whitespace().filter_map(|pair| pair.split_once(','));
+                points.extend(pairs.filter_map(|(x, y)| Some((x.parse().ok()?, y.parse().ok()?))));
             }
             "text-anchor" if value == "start" => {}
-            "text-anchor" | "font-weight" | "fill" => attribute(out, key, value),
-            _ => attribute(out, key, &number(value)),
+            "font-size" if size == Some(Target::FONT_SIZE) => {}
+            // Texts are centred on their position; here that is where their baseline goes.
+            "y" if size.is_some() => {
+                attribute(&mut out, key, &pixels(tenths_of(value) + BASELINE * size.unwrap_or_default()));
+            }
+            "text-anchor" | "font-weight" => attribute(&mut out, key, value),
+            _ => attribute(&mut out, key, &number(value)),
         }
     }
     out.push_str(extra);
     if !classes.is_empty() {
-        attribute(out, "class", &classes.join(" "));
+        attribute(&mut out, "class", &classes.join(" "));
     }
+    (points, out)
+}
+
+/// Share of the font size that the baseline lies below the middle of small letters.
+const BASELINE: f64 = 0.35;
+
+fn value_of<'a>(attributes: &'a str, key: &str) -> Option<&'a str> {
+    let (_, after) = attributes.split_once(&format!("{key}=\""))?;
+    after.split_once('"').map(|(value, _)| value)
+}
+
+/// The data of a path through points in backend units.
+fn path_data(points: &[(i64, i64)], closed: bool) -> String {
+    let Some((&first, rest)) = points.split_first() else { return String::new() };
+    let one = |value: i64| tenths(value as f64);
+    let mut data = format!("M{} {}", one(first.0), one(first.1));
+    let mut at = first;
+    for &(x, y) in rest {
+        let (dx, dy) = (x - at.0, y - at.1);
+        at = (x, y);
+        data.push_str(&match (dx, dy) {
+            (0, 0) => continue,
+            (_, 0) => format!("h{}", one(dx)),
+            (0, _) => format!("v{}", one(dy)),
+            _ => format!("l{} {}", one(dx), one(dy)),
+        });
+    }
+    if closed {
+        data.push('z');
+    }
+    data
+}
+
+/// A backend number in pixels.
+fn tenths_of(value: &str) -> f64 {
+    value.trim().parse::<f64>().map_or(0.0, |value| (value / UNITS * 10.0).round() / 10.0)
 }
 
 fn number(value: &str) -> String {

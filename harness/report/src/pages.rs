@@ -31,6 +31,11 @@ struct Frame<'a> {
     /// Files with the data that the page shows.
     data: Vec<String>,
     navigation: Vec<Entry>,
+}
+
+/// What the style sheet shows.
+#[derive(Serialize)]
+struct Palette {
     palette_light: String,
     palette_dark: String,
     palette_classes: String,
@@ -149,6 +154,16 @@ pub(crate) fn render<'a>(
     Ok(pages)
 }
 
+/// The style sheet that all pages share.
+pub(crate) fn style(templates: &Templates) -> Result<String, ReportError> {
+    let palette = Palette {
+        palette_light: palette::variables(false),
+        palette_dark: palette::variables(true),
+        palette_classes: palette::classes(),
+    };
+    templates.page("style.css", &templates.context(&palette)?)
+}
+
 /// Colours and markers: systems as everywhere in the report, then what the figures add.
 pub(crate) fn looks(site: &Site) -> Looks {
     let figures = figures(site);
@@ -210,9 +225,6 @@ impl<'a> Maker<'a, '_> {
                 .into_iter()
                 .map(|(href, label)| Entry { current: href == file, href, label: label.to_owned() })
                 .collect(),
-            palette_light: palette::variables(false),
-            palette_dark: palette::variables(true),
-            palette_classes: palette::classes(),
         };
         self.templates.context(&frame)
     }

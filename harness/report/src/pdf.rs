@@ -14,9 +14,6 @@ use quick_xml::events::{BytesStart, Event};
 const POINTS: f32 = 0.75;
 /// Compression level of the page's content.
 const LEVEL: u8 = 8;
-/// Share of the font size that the baseline lies below the middle of small letters.
-const BASELINE: f32 = 0.35;
-
 /// Draws an SVG file of this crate; an error says what in it was not understood.
 pub(crate) fn of_svg(svg: &str) -> Result<Vec<u8>, String> {
     let mut drawing = Drawing::new();
@@ -50,13 +47,25 @@ struct Drawing {
     width: f32,
     height: f32,
     title: String,
-    /// Sum of the offsets of the open groups, and the offsets one by one.
+    /// Where the units of the innermost open group begin, and the groups, with that of the group around each.
     offset: (f32, f32),
-    groups: Vec<(f32, f32)>,
+    groups: Vec<Group>,
+    /// Font size of texts that name none.
+    font_size: f32,
     words: String,
     text: Option<Text>,
     /// Whether the picture's own title has been read; the others are what pointing says.
     titled: bool,
+}
+
+type Pair = (f32, f32);
+
+/// An open group.
+struct Group {
+    /// Offset around it.
+    outside: (f32, f32),
+    /// It has units of its own.
+    scaled: bool,
 }
 
 type Attributes = Vec<(String, String)>;
@@ -94,6 +103,7 @@ impl Drawing {
             title: String::new(),
             offset: (0.0, 0.0),
             groups: Vec::new(),
+            font_size: 0.0,
             words: String::new(),
             text: None,
             titled: false,
@@ -106,14 +116,19 @@ impl Drawing {
         match tag.name().as_ref() {
             "svg" => {
                 (self.width, self.height) = (number(&attributes, "width"), number(&attributes, "height"));
+                self.font_size = number(&attributes, "font-size");
                 let scale = [POINTS, 0.0, 0.0, -POINTS, 0.0, self.height * POINTS];
                 self.content.transform(scale);
                 self.content.set_line_join(LineJoinStyle::RoundJoin);
             }
             "g" if has_end => {
-                let offset = get(&attributes, "transform").and_then(translation).unwrap_or_default();
-                self.groups.push(offset);
-                self.offset = (self.offset.0 + offset.0, self.offset.1 + offset.1);
+                let (offset, scale) = get(&attributes, "transform").map(placement).unwrap_or_default();
+                self.groups.push(Group { outside: self.offset, scaled: scale.is_some() });
+                self.offset = self.at(offset.0, offset.1);
+                if let Some((x, y)) = scale {
+                    self.content.save_state().transform([x, 0.0, 0.0, y, self.offset.0, self.offset.1]);
+                    self.offset = (0.0, 0.0);
+                }
             }
             "title" | "desc" | "g" => {}
             "rect" => {
@@ -126,10 +141,8 @@ impl Drawing {
                 self.circle(x, y, number(&attributes, "r"));
                 self.paint(&attributes);
             }
-            "polyline" => self.points(&attributes, false),
-            "polygon" => self.points(&attributes, true),
             "path" => {
-                self.strokes(get(&attributes, "d").unwrap_or_default());
+                self.path(get(&attributes, "d").unwrap_or_default())?;
                 self.paint(&attributes);
             }
             "text" => {
@@ -137,7 +150,7 @@ impl Drawing {
                 self.text = Some(Text {
                     x,
                     y,
-                    size: number(&attributes, "font-size"),
+                    size: get(&attributes, "font-size").and_then(|v| v.parse().ok()).unwrap_or(self.font_size),
                     anchor: match get(&attributes, "text-anchor") {
                         Some("middle") => 0.5,
                         Some("end") => 1.0,
@@ -155,8 +168,12 @@ impl Drawing {
     fn close(&mut self, name: &str) {
         match name {
             "g" => {
-                let offset = self.groups.pop().unwrap_or_default();
-                self.offset = (self.offset.0 - offset.0, self.offset.1 - offset.1);
+                if let Some(group) = self.groups.pop() {
+                    self.offset = group.outside;
+                    if group.scaled {
+                        self.content.restore_state();
+                    }
+                }
             }
             "title" if !self.titled => {
                 self.titled = true;
@@ -188,35 +205,34 @@ impl Drawing {
         self.content.close_path();
     }
 
-    fn points(&mut self, attributes: &Attributes, closed: bool) {
-        let pairs = get(attributes, "points").unwrap_or_default().split_whitespace();
-        let pairs = pairs.filter_map(|pair| pair.split_once(','));
-        for (i, (x, y)) in pairs.filter_map(|(x, y)| Some((x.parse().ok()?, y.parse().ok()?))).enumerate() {
-            let (x, y) = self.at(x, y);
-            if i == 0 {
-                self.content.move_to(x, y)
+    /// The data of a path. Starts are absolute or relative, all else is relative to the last position.
+    fn path(&mut self, data: &str) -> Result<(), String> {
+        let mut at = (0.0, 0.0);
+        let mut rest = data;
+        while let Some(command) = rest.chars().next() {
+            let end =
+                rest.get(1..).and_then(|r| r.find(|c: char| c.is_ascii_alphabetic())).map_or(rest.len(), |e| e + 1);
+            let (step, next) = rest.split_at(end);
+            rest = next;
+            let numbers: Vec<f32> = step.split([command, ' ']).filter_map(|n| n.parse().ok()).collect();
+            match (command, numbers.as_slice()) {
+                ('M', &[x, y]) => at = self.at(x, y),
+                ('m' | 'l', &[dx, dy]) => at = (at.0 + dx, at.1 + dy),
+                ('h', &[dx]) => at.0 += dx,
+                ('v', &[dy]) => at.1 += dy,
+                ('z', []) => {
+                    self.content.close_path();
+                    continue;
+                }
+                _ => return Err(format!("unknown step {step:?} of a path")),
+            }
+            if command.eq_ignore_ascii_case(&'m') {
+                self.content.move_to(at.0, at.1);
             } else {
-                self.content.line_to(x, y)
-            };
+                self.content.line_to(at.0, at.1);
+            }
         }
-        if closed {
-            self.content.close_path();
-        }
-        self.paint(attributes);
-    }
-
-    /// Horizontal strokes, "M x y h length" one after the other: the only paths that this crate writes.
-    fn strokes(&mut self, data: &str) {
-        for stroke in data.split('M').skip(1) {
-            let Some((start, length)) = stroke.split_once('h') else { continue };
-            let Some((x, y)) = start.split_once(' ') else { continue };
-            let (Ok(x), Ok(y), Ok(length)) = (x.parse::<f32>(), y.parse::<f32>(), length.parse::<f32>()) else {
-                continue;
-            };
-            let (x, y) = self.at(x, y);
-            self.content.move_to(x, y);
-            self.content.line_to(x + length, y);
-        }
+        Ok(())
     }
 
     /// Fills and strokes the path. Partly transparent fills are mixed with the white of the page, on which they lie.
@@ -246,7 +262,7 @@ impl Drawing {
         let runs = runs(words);
         let width: f32 = runs.iter().map(|run| run.width(text.size)).sum();
         let x = text.x - text.anchor * width;
-        let y = text.y + BASELINE * text.size;
+        let y = text.y;
         let [r, g, b] = text.fill;
         self.content.set_fill_rgb(r, g, b);
         self.content.begin_text();
@@ -296,9 +312,14 @@ impl Drawing {
     }
 }
 
-fn translation(text: &str) -> Option<(f32, f32)> {
-    let (x, y) = text.strip_prefix("translate(")?.strip_suffix(')')?.split_once([' ', ','])?;
-    Some((x.trim().parse().ok()?, y.trim().parse().ok()?))
+/// Offset and scale of `translate(x y)`, `scale(x y)` or both.
+fn placement(text: &str) -> (Pair, Option<Pair>) {
+    let pair = |of: &str| -> Option<Pair> {
+        let (_, after) = text.split_once(of)?;
+        let (x, y) = after.split_once(')')?.0.split_once([' ', ','])?;
+        Some((x.trim().parse().ok()?, y.trim().parse().ok()?))
+    };
+    (pair("translate(").unwrap_or_default(), pair("scale("))
 }
 
 /// Size of raised digits over that of the text.
@@ -393,8 +414,8 @@ mod tests {
     #[test]
     fn a_picture_becomes_a_page() {
         let svg = "<?xml version=\"1.0\"?>\n<svg width=\"200\" height=\"100\"><title id=\"t\">A &amp; B</title><g transform=\"translate(10 5)\"><title>no</title>\
-            <polyline points=\"0,0 5,5\" fill=\"none\" stroke=\"#0072b2\" stroke-width=\"2\" stroke-dasharray=\"2 3\"/>\
-            <circle cx=\"1\" cy=\"2\" r=\"3\" fill=\"#ffffff\"/><path d=\"M1 2h3M4 5h6\" stroke=\"#000000\"/>\
+            <path d=\"M0 0l5 5m1 0h-2.5v1\" stroke=\"#0072b2\" stroke-width=\"2\" stroke-dasharray=\"2 3\"/>\
+            <circle cx=\"1\" cy=\"2\" r=\"3\" fill=\"#ffffff\"/><g transform=\"translate(1 2)scale(2 3)\"><path d=\"M1 2h3M4 5h6\" stroke=\"#000000\"/></g>\
             <text x=\"1\" y=\"2\" font-size=\"12\" fill=\"#000000\">\nτ ≤ 10⁻³\n</text></g></svg>";
         let page = of_svg(svg).unwrap();
         assert!(page.starts_with(b"%PDF-1.7"));
@@ -405,6 +426,7 @@ mod tests {
         assert_eq!(of_svg(svg).unwrap(), page);
         assert!(of_svg("<svg><image/></svg>").unwrap_err().contains("image"));
         assert!(of_svg("<svg><g></svg>").is_err());
+        assert!(of_svg("<svg><path d=\"M1 2c3 4\"/></svg>").unwrap_err().contains("c3 4"));
     }
 
     #[test]

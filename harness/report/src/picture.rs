@@ -29,8 +29,9 @@ fn wide(panels: usize) -> f64 {
 
 /// Draws a panel twice; the style sheet shows the version that suits the screen, so that text keeps its size.
 pub(crate) fn panel(figure: &Figure, index: usize, panel: &Panel, style: &Style<'_>) -> Result<PanelPictures, String> {
-    let wide = plot::draw(panel, style, wide(figure.panels.len()), Target::Page)?;
-    let narrow = plot::draw(panel, style, NARROW, Target::Page)?;
+    let id = format!("_{}-{index}", figure.id);
+    let wide = plot::draw(panel, style, &id, wide(figure.panels.len()), Target::Page)?;
+    let narrow = plot::draw(panel, style, &id, NARROW, Target::Phone)?;
     Ok(PanelPictures {
         wide: on_page(figure, index, panel, &wide, "wide"),
         narrow: on_page(figure, index, panel, &narrow, "narrow"),
@@ -41,9 +42,10 @@ pub(crate) fn panel(figure: &Figure, index: usize, panel: &Panel, style: &Style<
 fn on_page(figure: &Figure, index: usize, panel: &Panel, drawn: &Drawn, version: &str) -> String {
     let id = format!("_{}-{index}-{version}", figure.id);
     let mut svg = format!(
-        "<svg class=\"{version}\" role=\"img\" aria-labelledby=\"{id}-t {id}-d\" viewBox=\"0 0 {w} {h}\" width=\"{w}\" height=\"{h}\"><title id=\"{id}-t\">",
+        "<svg class=\"{version}\" role=\"img\" aria-labelledby=\"{id}-t {id}-d\" viewBox=\"0 0 {w} {h}\" width=\"{w}\" height=\"{h}\" {defaults}><title id=\"{id}-t\">",
         w = drawn.width,
         h = drawn.height.ceil(),
+        defaults = Target::DEFAULTS,
     );
     push_escaped(&mut svg, &clean(&title(figure, Some(panel))));
     svg.push_str(&format!("</title><desc id=\"{id}-d\">"));
@@ -75,7 +77,7 @@ pub(crate) fn file(figure: &Figure, style: &Style<'_>, legend: &[Entry]) -> Resu
     let columns = if count <= 1 { 1 } else { 2 };
     let each = if count <= 1 { 640.0 } else { 480.0 };
     let drawn: Vec<Drawn> =
-        figure.panels.iter().map(|p| plot::draw(p, style, each, Target::File)).collect::<Result<_, _>>()?;
+        figure.panels.iter().map(|p| plot::draw(p, style, "panel", each, Target::File)).collect::<Result<_, _>>()?;
     let inner = each * columns as f64 + SPACE * (columns as f64 - 1.0);
     let mut canvas = Canvas::new(Target::File);
     let mut body = String::new();
@@ -91,7 +93,8 @@ pub(crate) fn file(figure: &Figure, style: &Style<'_>, legend: &[Entry]) -> Resu
     body.push_str(&canvas.finish()?);
     let (width, height) = (inner + SPACE, y + SPACE / 2.0);
     let mut svg = format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-labelledby=\"t d\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" font-family=\"system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif\">\n<title id=\"t\">",
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-labelledby=\"t d\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" {} font-family=\"system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif\">\n<title id=\"t\">",
+        Target::DEFAULTS,
     );
     push_escaped(&mut svg, &clean(&title(figure, None)));
     svg.push_str("</title><desc id=\"d\">");
@@ -141,6 +144,7 @@ pub(crate) fn ratio(ratio: f64, low: Option<f64>, high: Option<f64>) -> Result<O
     }
     let body = canvas.finish()?;
     Ok(Some(format!(
-        "<svg class=\"ratio\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" aria-hidden=\"true\" focusable=\"false\">{body}</svg>"
+        "<svg class=\"ratio\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" {} aria-hidden=\"true\" focusable=\"false\">{body}</svg>",
+        Target::DEFAULTS
     )))
 }

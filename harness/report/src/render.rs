@@ -12,7 +12,7 @@ use crate::model::{Download, Site};
 use crate::names::{Names, usable};
 use crate::palette::Looks;
 use crate::templates::Templates;
-use crate::view::{FigureFile, MOST_ROWS};
+use crate::view::{FigureFile, MOST_LATEX_ROWS};
 use crate::{pages, pdf, pgfplots};
 
 /// What was written.
@@ -26,7 +26,7 @@ pub struct Rendered {
     pub bytes: u64,
 }
 
-/// Renders a report into a folder: `index.html` and the other pages, and for each figure `data/<id>.csv`, `-table.tex`, `.tex`, `.svg`
+/// Renders a report into a folder: `index.html` and the other pages with their `style.css`, and for each figure `data/<id>.csv`, `-table.tex`, `.tex`, `.svg`
 /// and `.pdf` and, where the model carries one, `.parquet`.
 ///
 /// `templates` names a folder whose files replace the built-in templates of the same name. Everything is made in
@@ -48,6 +48,8 @@ pub fn render(site: &Site, templates: Option<&Path>, out: &Path) -> Result<Rende
         }
         files.push((out.join(page.file), page.text.into_bytes()));
     }
+    // Before the first page, which comes last.
+    files.insert(0, (out.join("style.css"), pages::style(&templates)?.into_bytes()));
     fs::create_dir_all(&data).map_err(ReportError::io("cannot create folder", &data))?;
     for (path, bytes) in &files {
         replace(path, bytes)?;
@@ -69,7 +71,7 @@ fn figure_files(
 ) -> Result<(), ReportError> {
     let file = |suffix: &str| data.join(format!("{}{suffix}", figure.id));
     files.push((file(".csv"), export::csv(figure).into_bytes()));
-    if figure.table.rows.len() <= MOST_ROWS {
+    if figure.table.rows.len() <= MOST_LATEX_ROWS {
         files.push((file("-table.tex"), export::latex(figure).into_bytes()));
     }
     if let Some(parquet) = &figure.parquet {

@@ -16,7 +16,9 @@ use crate::plot::{self, Style};
 /// Tables with more rows than this are folded.
 const FOLD_BEYOND: usize = 40;
 /// Rows of a table that a page shows; its files have all.
-pub(crate) const MOST_ROWS: usize = 300;
+const MOST_ROWS: usize = 100;
+/// Rows of a table that is also written for LaTeX, which sets it on few pages.
+pub(crate) const MOST_LATEX_ROWS: usize = 300;
 /// Cells with more characters than this are broken over lines.
 const LONG_CELL: usize = 28;
 
@@ -85,6 +87,7 @@ struct TableView<'a> {
     count: usize,
     /// Rows that the page shows.
     shown: usize,
+    latex: bool,
     folded: bool,
 }
 
@@ -259,6 +262,7 @@ fn table_view(figure: &Figure) -> TableView<'_> {
             .collect(),
         count: table.rows.len(),
         shown: table.rows.len().min(MOST_ROWS),
+        latex: table.rows.len() <= MOST_LATEX_ROWS,
         folded: table.rows.len() > FOLD_BEYOND,
     }
 }

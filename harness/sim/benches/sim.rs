@@ -4,10 +4,9 @@ use std::{hint::black_box, sync::Arc};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use skewbench_exec::{
-    Flow, Instr, InstrId, InstrKind, PassProgram, Program, RankProgram, RouteTable, TileView, TransferCall,
-    TransferPart, View,
+    Flow, Instr, InstrId, InstrKind, PassProgram, Program, RankProgram, RouteTable, TransferCall, TransferPart,
 };
-use skewbench_plan::{AttentionShape, CallMode, Dtype, HeadRange, Mask, Pass, Span, TensorSet};
+use skewbench_plan::{AttentionShape, CallMode, Dtype, HeadRange, Mask, Pass, Span, TensorSet, TileShape};
 use skewbench_sim::{Machine, Pricing, Profile, Runs, simulate_pass};
 
 const PIECES: usize = 8;
@@ -28,14 +27,13 @@ fn pool(ranks: u32, peers: u32, tiles: u32) -> Program {
         let part = TransferPart { routes, tensors: TensorSet::KV, q_heads: heads, kv_heads: heads, row_bytes: 1024 };
         pass.calls.push(TransferCall { mode: CallMode::Copy, dtype: Dtype::Bf16, parts: vec![part], keep: false });
     }
-    let view = View { buffer: 0, row: 0 };
     for rank in 0..ranks {
-        let start = pass.tiles.len() as u32;
-        pass.tiles.extend((0..tiles).map(|i| {
-            let (q_rows, k_rows) = (4096 - (i * 37 + rank) % 4000, 4096 + (i * 7919 + rank * 13) % 200_000);
-            TileView { seq: 0, q_rows, k_rows, q: view, k: view, o: view, d_o: view, dq: view, dk: view }
+        let start = pass.shapes.len() as u32;
+        pass.shapes.extend((0..tiles).map(|i| {
+            let (q, k) = (4096 - (i * 37 + rank) % 4000, 4096 + (i * 7919 + rank * 13) % 200_000);
+            TileShape { q, k }
         }));
-        let tiles = Span { start, end: pass.tiles.len() as u32 };
+        let tiles = Span { start, end: pass.shapes.len() as u32 };
         let mut streams = vec![Vec::new(); 3];
         let none = Span { start: 0, end: 0 };
         for piece in 0..PIECES {

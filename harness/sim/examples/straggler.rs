@@ -1,5 +1,5 @@
 //! Straggler latency of systems and option sets, wave by wave on the same windows, relative to Ulysses: the ablation tables of
-//! docs/METHODOLOGY.md, and the times that planning and checking take on one thread.
+//! docs/METHODOLOGY.md, and the times that planning, checking, lowering and pricing take on one thread.
 //!
 //! ```text
 //! skewbench workload sample paper-256k --steps 2 --seed 7 --format jsonl > windows.jsonl
@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
-use skewbench_exec::lower;
-use skewbench_plan::check::{Limits, check_facts};
+use skewbench_exec::outline;
+use skewbench_plan::check::{Limits, check_only};
 use skewbench_plan::{AttentionShape, Domain, Facts, Layout, PackedSequence, PlaceContext, Scope, Step};
 use skewbench_sim::{Machine, Overrides, Pricing, Profile, Runs, simulate};
 use skewbench_systems::registry::{self, System};
@@ -34,9 +34,8 @@ struct Wave {
     launch_mean: u64,
     /// Bytes between nodes.
     bytes: u64,
-    /// Milliseconds to plan and to check all domains.
-    planned: f64,
-    checked: f64,
+    /// Milliseconds to plan, to check, to lower and to price all domains.
+    spent: [f64; 4],
 }
 
 impl Wave {
@@ -81,15 +80,20 @@ fn wave(system: &System, pricing: &Arc<Pricing>, layout: &Layout, domains: &[Mem
         let nodes: Vec<u32> = members.flat_map(|dp| (0..layout.cp).map(move |cp| layout.node(dp, cp))).collect();
         let (cp, cost) = (layout.cp, &**pricing);
         let domain = Domain { sequences, cp, shape: SHAPE, nodes: &nodes, cost, time_factors: &[] };
-        let start = Instant::now();
+        let mut start = Instant::now();
+        let mut spent = |what: usize| {
+            wave.spent[what] += start.elapsed().as_secs_f64() * 1e3;
+            start = Instant::now();
+        };
         let plan = system.planner().plan(&domain)?;
-        wave.planned += start.elapsed().as_secs_f64() * 1e3;
-        let start = Instant::now();
+        spent(0);
         let facts = Facts::of(&plan)?;
-        let checked = check_facts(&plan, &facts, &Limits::default())?;
-        wave.checked += start.elapsed().as_secs_f64() * 1e3;
-        let program = lower(&plan, &facts, &checked.operands)?;
+        check_only(&plan, &facts, &Limits::default())?;
+        spent(1);
+        let program = outline(&plan, &facts)?;
+        spent(2);
         let times = simulate(&program, &Machine::new(pricing.clone(), nodes), Runs::default())?;
+        spent(3);
         let (forward, backward) = (&times.forward, &times.backward);
         if forward.wave_ps + backward.wave_ps > wave.total() {
             (wave.forward, wave.backward) = (forward.wave_ps, backward.wave_ps);
@@ -142,7 +146,7 @@ fn main() -> Result<(), Failure> {
     let pricing = Arc::new(Pricing::new(profile));
     let (layout, steps) = (Layout::dp_cp(DP, cp.parse()?), steps(file)?);
     println!(
-        "{:<58} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}",
+        "{:<58} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}",
         "ms a wave",
         "mean",
         "max",
@@ -154,7 +158,9 @@ fn main() -> Result<(), Failure> {
         "mean",
         "GB nodes",
         "plan",
-        "check"
+        "check",
+        "lower",
+        "price"
     );
     let mut reference = None;
     for name in ["ulysses".to_owned()].iter().chain(&systems[transport.iter().len()..]) {
@@ -162,11 +168,12 @@ fn main() -> Result<(), Failure> {
         let waves = by_step.concat();
         let count = waves.len().max(1) as f64;
         let mean = |of: fn(&Wave) -> u64| waves.iter().map(|wave| of(wave) as f64).sum::<f64>() / count / 1e9;
+        let spent = |what: usize| waves.iter().map(|wave| wave.spent[what]).sum::<f64>() / count;
         let slowest = by_step.iter().map(|waves| waves.iter().map(Wave::total).max().unwrap_or(0) as f64 / 1e9);
         let (total, slowest) = (mean(Wave::total), slowest.sum::<f64>() / by_step.len().max(1) as f64);
         let (first, first_slowest) = *reference.get_or_insert((total, slowest));
         println!(
-            "{name:<58} {total:8.1} {slowest:8.1} {:8.4} {:8.4} {:8.1} {:8.1} {:8.1} {:8.1} {:8.1} {:8.2} {:8.2}",
+            "{name:<58} {total:8.1} {slowest:8.1} {:8.4} {:8.4} {:8.1} {:8.1} {:8.1} {:8.1} {:8.1} {:8.2} {:8.2} {:8.2} {:8.2}",
             total / first,
             slowest / first_slowest,
             mean(|wave| wave.forward),
@@ -174,8 +181,10 @@ fn main() -> Result<(), Failure> {
             mean(|wave| wave.launch_max),
             mean(|wave| wave.launch_mean),
             mean(|wave| wave.bytes),
-            waves.iter().map(|wave| wave.planned).sum::<f64>() / count,
-            waves.iter().map(|wave| wave.checked).sum::<f64>() / count,
+            spent(0),
+            spent(1),
+            spent(2),
+            spent(3),
         );
     }
     Ok(())

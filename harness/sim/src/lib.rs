@@ -16,7 +16,8 @@ pub mod step_model;
 
 pub use error::{ConfigError, SimError};
 pub use event::{
-    Launch, LaunchTimes, PassTimes, Runs, TraceEvent, WaveTimes, simulate, simulate_launches, simulate_pass,
+    Launch, LaunchTimes, PassTimes, Runs, TraceEvent, WaveTimes, simulate, simulate_launches, simulate_networks,
+    simulate_pass,
 };
 pub use machine::{LinearCost, Machine};
 pub use pricing::{Pricing, TableError};

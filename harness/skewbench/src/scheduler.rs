@@ -264,6 +264,7 @@ pub fn execute(
     let finished = |id: &CellId| jobs.iter().any(|job| job.ids.contains(id) && job.run.is_finished(id));
     let unfinished = distinct.iter().any(|(id, _)| !finished(id));
     before(&distinct.iter().filter(|_| unfinished).map(|(_, cell)| *cell).collect::<Vec<_>>())?;
+    cells::expect(distinct.iter().filter(|(id, _)| !finished(id)).map(|(_, cell)| *cell), resources);
     let progress = Progress::new("cells", distinct.len() as u64);
     let all: Vec<CellId> = distinct.iter().map(|(id, _)| id.clone()).collect();
     let board = Cells { jobs: &jobs, ids: &all };

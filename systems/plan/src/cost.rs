@@ -1,4 +1,4 @@
-use crate::{AttentionShape, Mask, Pass};
+use crate::{AttentionShape, Mask, Pass, Tile};
 
 /// Rows and keys of one tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -7,6 +7,12 @@ pub struct TileShape {
     pub q: u32,
     /// Key rows.
     pub k: u32,
+}
+
+impl From<&Tile> for TileShape {
+    fn from(tile: &Tile) -> Self {
+        Self { q: tile.q.len, k: tile.k.len }
+    }
 }
 
 /// All that the cost of a launch depends on.

@@ -327,7 +327,13 @@ fn coalesce(rows: &mut [(u32, Rows)], runs: &mut Vec<Run>) {
             rows.sort_by_key(place);
         }
     } else {
-        rows.sort_unstable_by_key(|(seq, r)| (*seq, r.stride, r.class(), r.start));
+        let key = |(seq, r): &(u32, Rows)| {
+            let of_seq = (u64::from(*seq) << 32) | u64::from(r.stride);
+            (of_seq, (u64::from(r.class()) << 32) | u64::from(r.start))
+        };
+        if !rows.is_sorted_by_key(key) {
+            rows.sort_by_key(key);
+        }
     }
     runs.clear();
     for &(seq, next) in rows.iter() {

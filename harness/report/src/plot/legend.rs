@@ -172,7 +172,8 @@ pub(crate) fn swatch(entry: &Entry) -> Result<String, String> {
     glyph(&mut canvas, entry.glyph);
     let body = canvas.finish()?;
     Ok(format!(
-        "<svg class=\"swatch\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" aria-hidden=\"true\" focusable=\"false\">{body}</svg>"
+        "<svg class=\"swatch\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" {} aria-hidden=\"true\" focusable=\"false\">{body}</svg>",
+        Target::DEFAULTS
     ))
 }
 

@@ -61,13 +61,14 @@ pub(crate) struct Drawn {
 }
 
 /// Draws a panel at a width in pixels. The height follows from what is on it.
-pub(crate) fn draw(panel: &Panel, style: &Style<'_>, width: f64, target: Target) -> Result<Drawn, String> {
+/// `id` is the panel's on its page.
+pub(crate) fn draw(panel: &Panel, style: &Style<'_>, id: &str, width: f64, target: Target) -> Result<Drawn, String> {
     let mut canvas = Canvas::new(target);
     let top = title(&mut canvas, panel, width);
     let (height, not_drawn) = if panel.marks.iter().any(|m| matches!(m, Mark::Heat { .. })) {
         heat::draw(&mut canvas, panel, width, top)
     } else if panel.marks.iter().any(|m| matches!(m, Mark::Timeline { .. })) {
-        timeline::draw(&mut canvas, panel, width, top)
+        timeline::draw(&mut canvas, panel, &format!("{id}-lanes"), width, top)
     } else if is_category(&panel.y) {
         category::draw(&mut canvas, panel, style, width, top, category::Direction::Horizontal)
     } else if is_category(&panel.x) || has_names(panel) {
@@ -143,14 +144,15 @@ pub(crate) fn label_below(canvas: &mut Canvas, axis: &Axis, (left, right): Xy, t
 /// Vertical grid lines with their labels below `bottom`; labels that would touch are left out.
 pub(crate) fn ticks_below(canvas: &mut Canvas, scale: &Numeric, (left, right): Xy, (top, bottom): Xy, width: f64) {
     let span = right - left;
-    let mut free_from = f64::NEG_INFINITY;
-    for tick in scale.ticks((span / 54.0) as usize) {
+    let ticks = scale.ticks((span / 54.0) as usize);
+    for tick in &ticks {
         let x = left + tick.at * span;
-        if tick.label.is_empty() {
-            canvas.path(&[(x, bottom), (x, bottom + 3.0)], Paint::Grid, 1.0, None);
-            continue;
-        }
-        canvas.path(&[(x, top), (x, bottom + 4.0)], Paint::Grid, 1.0, None);
+        let (top, bottom) = if tick.label.is_empty() { (bottom, bottom + 3.0) } else { (top, bottom + 4.0) };
+        canvas.path(&[(x, top), (x, bottom)], Paint::Grid, 1.0, None);
+    }
+    let mut free_from = f64::NEG_INFINITY;
+    for tick in ticks.iter().filter(|tick| !tick.label.is_empty()) {
+        let x = left + tick.at * span;
         let half = text::width(&tick.label, FONT) / 2.0;
         let center = x.clamp(half.min(width / 2.0), (width - half).max(width / 2.0));
         if center - half >= free_from {
@@ -163,14 +165,14 @@ pub(crate) fn ticks_below(canvas: &mut Canvas, scale: &Numeric, (left, right): X
 /// Horizontal grid lines with their labels left of `left`.
 pub(crate) fn ticks_left(canvas: &mut Canvas, scale: &Numeric, (left, right): Xy, (top, bottom): Xy) {
     let span = bottom - top;
-    for tick in scale.ticks((span / 42.0) as usize) {
+    let ticks = scale.ticks((span / 42.0) as usize);
+    for tick in &ticks {
         let y = bottom - tick.at * span;
-        if tick.label.is_empty() {
-            canvas.path(&[(left - 3.0, y), (left, y)], Paint::Grid, 1.0, None);
-            continue;
-        }
+        let (left, right) = if tick.label.is_empty() { (left - 3.0, left) } else { (left, right) };
         canvas.path(&[(left, y), (right, y)], Paint::Grid, 1.0, None);
-        canvas.text((left - 7.0, y), &tick.label, FONT, Paint::Muted, Align::Right, false);
+    }
+    for tick in &ticks {
+        canvas.text((left - 7.0, bottom - tick.at * span), &tick.label, FONT, Paint::Muted, Align::Right, false);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Timelines: a lane a rank, time to the right.
 
-use crate::canvas::{Align, Canvas};
+use crate::canvas::{Align, Canvas, Stroke};
 use crate::figure::{Activity, Axis, Lane, Mark, Panel};
 use crate::palette::Paint;
 use crate::plot::panel::{FONT, TITLE_FONT, label_above, label_below, no_data, ticks_below};
@@ -11,12 +11,13 @@ use crate::text;
 const HEIGHT: f64 = 330.0;
 /// Heights of a lane.
 const LANE: (f64, f64) = (1.6, 18.0);
-/// Width that is looked at as one: what a rank does most of that time is drawn.
-const SAMPLE: f64 = 2.8;
+/// Parts of the width that are looked at as one: what a rank does most of that time is drawn. As many at any width, so that
+/// drawings of several widths share their strokes.
+const SAMPLES: usize = 150;
 /// Width of bold letters over that of others.
 const BOLD: f64 = 1.12;
-/// Strokes of a picture at most, up to which samples get wider.
-const STROKES: f64 = 30_000.0;
+/// Samples of a picture at most, up to which there are so many.
+const MOST_SAMPLES: usize = 30_000;
 
 /// Colour of an activity.
 pub(crate) fn paint(activity: Activity) -> Paint {
@@ -29,7 +30,8 @@ pub(crate) fn paint(activity: Activity) -> Paint {
 }
 
 /// Draws the panel below `top`; returns its height and the number of values not drawn.
-pub(crate) fn draw(canvas: &mut Canvas, panel: &Panel, width: f64, top: f64) -> (f64, usize) {
+/// Under `id` the page and the phone share the strokes.
+pub(crate) fn draw(canvas: &mut Canvas, panel: &Panel, id: &str, width: f64, top: f64) -> (f64, usize) {
     let mut lanes: Vec<&Lane> = Vec::new();
     let mut not_drawn = 0;
     for mark in &panel.marks {
@@ -54,29 +56,36 @@ pub(crate) fn draw(canvas: &mut Canvas, panel: &Panel, width: f64, top: f64) -> 
     let bottom = top + each * lanes.len() as f64;
     canvas.rect((left, top), (right, bottom), Paint::Grid, 0.55, None);
     ticks_below(canvas, &scale, (left, right), (top, bottom), width);
-    let sample = SAMPLE.max((right - left) * lanes.len() as f64 / STROKES);
-    let samples = ((right - left) / sample).ceil() as usize;
+    let lost =
+        |lane: &&Lane| lane.spans.iter().filter(|s| scale.at(s.start).is_none() || scale.at(s.end).is_none()).count();
+    not_drawn += lanes.iter().map(lost).sum::<usize>();
+    let samples = SAMPLES.min(MOST_SAMPLES / lanes.len()).max(1);
+    let thick = if each > 5.0 { 1.0 - 1.5 / each } else { 0.92 };
+    let step = (right - left) / samples as f64;
+    canvas.shared(id, (left, top + each / 2.0), (step, each), |canvas| {
+        for (activity, list) in strokes(&lanes, &scale, samples) {
+            canvas.strokes(&list, paint(activity), thick);
+        }
+    });
+    labels(canvas, &lanes, (left, top), each);
+    (label_below(canvas, &panel.x, (left, right), bottom + 21.0, width), not_drawn)
+}
+
+/// Strokes of each activity: rows are lanes, columns samples.
+fn strokes(lanes: &[&Lane], scale: &Numeric, samples: usize) -> [(Activity, Vec<Stroke>); 4] {
     let mut strokes = Activity::ALL.map(|activity| (activity, Vec::new()));
-    for (i, lane) in lanes.iter().enumerate() {
-        let middle = top + each * (i as f64 + 0.5);
-        let seen = sampled(lane, &scale, samples);
-        not_drawn += lane.spans.iter().filter(|s| scale.at(s.start).is_none() || scale.at(s.end).is_none()).count();
+    for (row, lane) in lanes.iter().enumerate() {
+        let seen = sampled(lane, scale, samples);
         let mut from = 0;
         while from < seen.len() {
             let length = seen[from..].iter().take_while(|s| **s == seen[from]).count();
             if let Some((_, list)) = strokes.iter_mut().find(|(a, _)| Some(*a) == seen[from]) {
-                let step = (right - left) / samples as f64;
-                list.push((left + from as f64 * step, middle, length as f64 * step));
+                list.push((row, from, length));
             }
             from += length;
         }
     }
-    let thick = if each > 5.0 { each - 1.5 } else { each * 0.92 };
-    for (activity, list) in &strokes {
-        canvas.strokes(list, paint(*activity), thick);
-    }
-    labels(canvas, &lanes, (left, top), each);
-    (label_below(canvas, &panel.x, (left, right), bottom + 21.0, width), not_drawn)
+    strokes
 }
 
 /// What a lane does most of the time of each sample; nothing where it waits.

@@ -1,5 +1,5 @@
-use skewbench_exec::{Instr, InstrId, InstrKind, PassProgram, Program, TileView};
-use skewbench_plan::{Mask, Pass, Span};
+use skewbench_exec::{Instr, InstrId, InstrKind, PassProgram, Program};
+use skewbench_plan::{Mask, Pass, Span, TileShape};
 
 use super::times::{Launch, LaunchTimes};
 use crate::{Machine, SimError};
@@ -112,7 +112,7 @@ struct Pricer<'a> {
 
 /// A launch with its price; `heads` are query and KV heads.
 struct PricedLaunch<'a> {
-    views: &'a [TileView],
+    shapes: &'a [TileShape],
     mask: Mask,
     heads: (u32, u32),
     ps: u64,
@@ -120,17 +120,16 @@ struct PricedLaunch<'a> {
 
 impl Pricer<'_> {
     fn launch_ps(&mut self, tiles: Span, mask: Mask, heads: (u32, u32)) -> Result<u64, &'static str> {
-        let views = self.table.tiles.get(tiles.range()).ok_or("its list of tiles")?;
-        let shape = |view: &TileView| (view.q_rows, view.k_rows);
+        let shapes = self.table.shapes.get(tiles.range()).ok_or("its list of tiles")?;
         if let Some(last) = self.last.as_ref().filter(|last| (last.mask, last.heads) == (mask, heads))
-            && last.views.len() == views.len()
-            && last.views.iter().map(shape).eq(views.iter().map(shape))
+            && (std::ptr::eq(last.shapes, shapes) || last.shapes == shapes)
         {
             return Ok(last.ps);
         }
         let head_dim = self.program.shape.head_dim;
-        let ps = self.machine.pricing.call_ps(self.pass, mask, heads, head_dim, views.iter().map(shape));
-        self.last = Some(PricedLaunch { views, mask, heads, ps });
+        let tiles = shapes.iter().map(|tile| (tile.q, tile.k));
+        let ps = self.machine.pricing.call_ps(self.pass, mask, heads, head_dim, tiles);
+        self.last = Some(PricedLaunch { shapes, mask, heads, ps });
         Ok(ps)
     }
 

@@ -1,4 +1,7 @@
-use crate::{Machine, profile::Nic};
+use crate::{
+    Machine,
+    profile::{Network, Nic},
+};
 
 /// Busy times of all links of a machine.
 pub(super) struct Links {
@@ -25,7 +28,8 @@ pub(super) struct Links {
 pub(super) type BusyUntil = [u64; 2];
 
 impl Links {
-    pub(super) fn new(machine: &Machine) -> Self {
+    /// Links of a machine, those between its nodes of a given network.
+    pub(super) fn new(machine: &Machine, network: &Network) -> Self {
         let profile = machine.pricing.profile();
         let mut ids = machine.nodes.clone();
         ids.sort_unstable();
@@ -35,15 +39,15 @@ impl Links {
         for n in &node {
             population[*n as usize] += 1;
         }
-        let rate = machine.pricing.network_ps_per_byte();
+        let rate = network.ps_per_byte();
         // The ranks' part of a port that all cards of the node share, the other cards being as busy.
         let share = |cards: u32| f64::from(cards) / f64::from(machine.cards_per_node.max(cards));
-        let (port_of, port_rate): (Vec<u32>, Vec<f64>) = match profile.network.nic {
+        let (port_of, port_rate): (Vec<u32>, Vec<f64>) = match network.nic {
             Nic::PerCard => ((0..node.len() as u32).collect(), vec![rate; node.len()]),
             Nic::PerNode => (node.clone(), population.iter().map(|cards| rate / share(*cards)).collect()),
         };
-        let oversubscription = profile.network.oversubscription;
-        let uplink = |cards: &u32| match profile.network.nic {
+        let oversubscription = network.oversubscription;
+        let uplink = |cards: &u32| match network.nic {
             Nic::PerCard => rate * oversubscription / f64::from(*cards),
             Nic::PerNode => rate * oversubscription / share(*cards),
         };
@@ -60,7 +64,7 @@ impl Links {
             uplink_rate,
             node,
             intra_latency,
-            network_latency: intra_latency.saturating_add((profile.network.latency_ns * 1e3) as u64),
+            network_latency: intra_latency.saturating_add((network.latency_ns * 1e3) as u64),
             contention: Contention { rate: transfer_rate, slowdown: 1.0 / transfer_rate },
         }
     }

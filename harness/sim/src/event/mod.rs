@@ -23,5 +23,6 @@ mod links;
 mod times;
 
 pub use times::{
-    Launch, LaunchTimes, PassTimes, Runs, TraceEvent, WaveTimes, simulate, simulate_launches, simulate_pass,
+    Launch, LaunchTimes, PassTimes, Runs, TraceEvent, WaveTimes, simulate, simulate_launches, simulate_networks,
+    simulate_pass,
 };

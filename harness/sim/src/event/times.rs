@@ -8,7 +8,7 @@ use super::{
     engine::{Engine, Mode},
     links::Links,
 };
-use crate::{Machine, SimError};
+use crate::{Machine, SimError, profile::Network};
 
 /// Which runs are made beside the one with everything in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,8 +107,24 @@ pub fn simulate_launches(
     runs: Runs,
     launches: &LaunchTimes<'_>,
 ) -> Result<WaveTimes, SimError> {
-    let pass = |pass| pass_times(program, pass, machine, runs, launches);
+    let pass = |pass| Ok(pass_times(program, pass, machine, runs, launches, &[])?.0);
     Ok(WaveTimes { forward: pass(Pass::Forward)?, backward: pass(Pass::Backward)? })
+}
+
+/// As [`simulate`], and [`WaveTimes::wave_ps`] of the same cards on each of some other networks: kernels are priced once.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn simulate_networks(
+    program: &Program,
+    machine: &Machine,
+    runs: Runs,
+    networks: &[Network],
+) -> Result<(WaveTimes, Vec<u64>), SimError> {
+    let pass = |pass| pass_times(program, pass, machine, runs, &|launch| launch.price_ps, networks);
+    let ((forward, on_others), (backward, back_on_others)) = (pass(Pass::Forward)?, pass(Pass::Backward)?);
+    let both = on_others.iter().zip(&back_on_others).map(|(f, b)| f.saturating_add(*b));
+    Ok((WaveTimes { forward, backward }, both.collect()))
 }
 
 /// Prices one pass of a program on a machine.
@@ -116,19 +132,21 @@ pub fn simulate_launches(
 /// # Errors
 /// As [`simulate`].
 pub fn simulate_pass(program: &Program, pass: Pass, machine: &Machine, runs: Runs) -> Result<PassTimes, SimError> {
-    pass_times(program, pass, machine, runs, &|launch| launch.price_ps)
+    Ok(pass_times(program, pass, machine, runs, &|launch| launch.price_ps, &[])?.0)
 }
 
+/// Times of a pass, and the end of its slowest rank on each of the other networks.
 fn pass_times(
     program: &Program,
     pass: Pass,
     machine: &Machine,
     runs: Runs,
     launches: &LaunchTimes<'_>,
-) -> Result<PassTimes, SimError> {
+    networks: &[Network],
+) -> Result<(PassTimes, Vec<u64>), SimError> {
     let priced = Priced::new(program, pass, machine, launches)?;
     let calls = Calls::new(&priced, machine)?;
-    let mut links = Links::new(machine);
+    let mut links = Links::new(machine, &machine.pricing.profile().network);
     let compute_rate = machine.pricing.profile().overlap().compute_rate;
     let mut run = |mode, trace| Engine::new(&priced, &calls, &mut links, mode, compute_rate, trace).run();
     let (rank_end_ps, trace) = run(Mode::Everything, runs.trace)?;
@@ -140,6 +158,12 @@ fn pass_times(
     };
     let compute_only_ps = alone(runs.compute_only, Mode::ComputeOnly)?;
     let transfers_only_ps = alone(runs.transfers_only, Mode::TransfersOnly)?;
+    let mut on_others = Vec::with_capacity(networks.len());
+    for network in networks {
+        let mut links = Links::new(machine, network);
+        let (ends, _) = Engine::new(&priced, &calls, &mut links, Mode::Everything, compute_rate, false).run()?;
+        on_others.push(ends.into_iter().max().unwrap_or(0));
+    }
     let ranks = rank_end_ps.len();
     let (mut intra_bytes, mut inter_bytes) = (vec![0u64; ranks], vec![0u64; ranks]);
     for part in priced.program.calls.iter().flat_map(|call| &call.parts) {
@@ -151,7 +175,7 @@ fn pass_times(
     }
     let wave_ps = rank_end_ps.iter().copied().max().unwrap_or(0);
     let slowest_rank = rank_end_ps.iter().position(|end| *end == wave_ps).unwrap_or(0) as u32;
-    Ok(PassTimes {
+    let times = PassTimes {
         wave_ps,
         slowest_rank,
         rank_end_ps,
@@ -161,5 +185,6 @@ fn pass_times(
         compute_only_ps,
         transfers_only_ps,
         trace,
-    })
+    };
+    Ok((times, on_others))
 }

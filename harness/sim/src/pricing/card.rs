@@ -34,12 +34,6 @@ impl Pricing {
         &self.intra
     }
 
-    /// Picoseconds a byte through one port to the network.
-    pub(crate) fn network_ps_per_byte(&self) -> f64 {
-        let network = &self.profile.network;
-        1e12 / (network.bandwidth.bytes_per_s() * network.efficiency)
-    }
-
     /// Picoseconds of a kernel that moves `bytes`, counted once for every read and every write.
     pub fn copy_ps(&self, bytes: u64) -> u64 {
         let copies = &self.profile.copies;
@@ -151,7 +145,7 @@ impl Cost for Pricing {
     }
 
     fn transfer_ps(&self, bytes: u64, same_node: bool) -> u64 {
-        let rate = if same_node { self.intra.bulk_ps_per_byte() } else { self.network_ps_per_byte() };
+        let rate = if same_node { self.intra.bulk_ps_per_byte() } else { self.profile.network.ps_per_byte() };
         (bytes as f64 * rate) as u64
     }
 

@@ -273,6 +273,13 @@ pub struct Network {
     pub oversubscription: f64,
 }
 
+impl Network {
+    /// Picoseconds a byte through one port.
+    pub(crate) fn ps_per_byte(&self) -> f64 {
+        1e12 / (self.bandwidth.bytes_per_s() * self.efficiency)
+    }
+}
+
 /// What carries transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use skewbench_exec::{
-    Flow, Instr, InstrId, InstrKind, PassProgram, Program, RankProgram, RouteTable, TileView, TransferCall,
-    TransferPart, View,
+    Flow, Instr, InstrId, InstrKind, PassProgram, Program, RankProgram, RouteTable, TransferCall, TransferPart,
 };
-use skewbench_plan::{AttentionShape, CallMode, Dtype, HeadRange, Mask, Span, TensorSet};
+use skewbench_plan::{AttentionShape, CallMode, Dtype, HeadRange, Mask, Span, TensorSet, TileShape};
 use skewbench_sim::{Machine, Overrides, Pricing, Profile};
 
 /// One pass under construction.
@@ -36,20 +35,9 @@ impl Builder {
 
     /// Tiles of (rows, keys) and a launch of them.
     pub fn launch(&mut self, rank: usize, mask: Mask, heads: u16, tiles: &[(u32, u32)], after: &[InstrId]) -> InstrId {
-        let start = self.pass.tiles.len() as u32;
-        let none = View { buffer: 0, row: 0 };
-        self.pass.tiles.extend(tiles.iter().map(|&(q_rows, k_rows)| TileView {
-            seq: 0,
-            q_rows,
-            k_rows,
-            q: none,
-            k: none,
-            o: none,
-            d_o: none,
-            dq: none,
-            dk: none,
-        }));
-        let tiles = Span { start, end: self.pass.tiles.len() as u32 };
+        let start = self.pass.shapes.len() as u32;
+        self.pass.shapes.extend(tiles.iter().map(|&(q, k)| TileShape { q, k }));
+        let tiles = Span { start, end: self.pass.shapes.len() as u32 };
         let (q_heads, kv_heads) = (HeadRange::new(0, heads), HeadRange::new(0, 1));
         self.push(rank, 0, InstrKind::Launch { tiles, mask, q_heads, kv_heads }, after)
     }

@@ -4,6 +4,7 @@ mod balance;
 mod clock;
 mod in_order;
 mod kernels;
+mod memo;
 mod prepare;
 mod replayed;
 mod resources;
@@ -40,6 +41,15 @@ pub struct Computed {
     pub tables: CellTables,
     /// Wall-clock seconds by phase, summed over threads.
     pub timings: Timings,
+}
+
+/// Says which cells are going to be computed, so that those which share work ask for all of it at once.
+pub fn expect<'a>(cells: impl IntoIterator<Item = &'a CellSpec>, resources: &Resources) {
+    for cell in cells {
+        if let CellSpec::Waves(cell) = cell {
+            waves::expect(cell, resources);
+        }
+    }
 }
 
 /// Computes a cell. The same cell gives the same tables on any machine with any number of threads, unless its launches are

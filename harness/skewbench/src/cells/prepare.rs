@@ -1,5 +1,5 @@
-use skewbench_exec::lower;
-use skewbench_plan::check::{Limits, check_facts, locate};
+use skewbench_exec::{Program, lower, outline};
+use skewbench_plan::check::{Limits, check_facts, check_only, locate};
 use skewbench_plan::{Domain, Facts, Layout, Plan, PlanError};
 use skewbench_systems::registry::System;
 
@@ -20,7 +20,7 @@ pub struct Prepared {
     /// The plan.
     pub plan: Plan,
     /// Its program.
-    pub program: skewbench_exec::Program,
+    pub program: Program,
     /// Peak bytes of every rank; empty when the plan was not checked.
     pub peak_bytes: Vec<u64>,
 }
@@ -36,7 +36,7 @@ pub fn prepare(
     limits: &Limits,
     clock: &Clock,
 ) -> Result<Prepared, Failure> {
-    let plan = clock.time(Phase::Plan, || system.planner().plan(domain)).map_err(Failure::config)?;
+    let plan = planned(system, domain, clock)?;
     let checking = || {
         let facts = Facts::of(&plan)?;
         if check || !system.planner().trusted() {
@@ -50,4 +50,32 @@ pub fn prepare(
     let (facts, operands, peak_bytes) = checked.map_err(Failure::config)?;
     let program = clock.time(Phase::Lower, || lower(&plan, &facts, &operands)).map_err(Failure::internal)?;
     Ok(Prepared { plan, program, peak_bytes })
+}
+
+/// As [`prepare`], for a program that is only priced.
+///
+/// # Errors
+/// As [`prepare`].
+pub(super) fn prepare_outline(
+    system: &System,
+    domain: &Domain<'_>,
+    check: bool,
+    limits: &Limits,
+    clock: &Clock,
+) -> Result<Prepared, Failure> {
+    let plan = planned(system, domain, clock)?;
+    let checking = || {
+        let facts = Facts::of(&plan)?;
+        let checks = check || !system.planner().trusted();
+        let peak_bytes = if checks { check_only(&plan, &facts, limits)? } else { Vec::new() };
+        Ok((facts, peak_bytes))
+    };
+    let checked: Result<_, PlanError> = clock.time(Phase::Check, checking);
+    let (facts, peak_bytes) = checked.map_err(Failure::config)?;
+    let program = clock.time(Phase::Lower, || outline(&plan, &facts)).map_err(Failure::internal)?;
+    Ok(Prepared { plan, program, peak_bytes })
+}
+
+fn planned(system: &System, domain: &Domain<'_>, clock: &Clock) -> Result<Plan, Failure> {
+    clock.time(Phase::Plan, || system.planner().plan(domain)).map_err(Failure::config)
 }

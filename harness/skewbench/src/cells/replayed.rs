@@ -197,7 +197,7 @@ impl<'a> Placed<'a> {
             .map(|(domain, times)| {
                 let range = domain.first as usize..domain.first as usize + domain.sequences;
                 let sequences = sequences(placed, &members[range]);
-                (domain.first, self.bench.collect(&sequences, &domain.cards.made, times, &[None, None]))
+                (domain.first, self.bench.collect(&sequences, &domain.cards.made, times, [0, 0]))
             })
             .collect();
         Ok(Replay { runs, rows, replayed })

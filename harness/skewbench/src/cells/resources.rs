@@ -9,7 +9,7 @@ use skewbench_sim::step_model::Model;
 use skewbench_sim::{Overrides, Pricing, Profile};
 use skewbench_workloads::{Packing, Workload, preset};
 
-use super::waves::Memo;
+use super::memo::Memo;
 use super::{MachineKey, StepSource, WorkloadKey};
 use crate::experiment::{Expanded, Experiment, Scale, WorkloadFile};
 use crate::failure::Failure;

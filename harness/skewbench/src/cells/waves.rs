@@ -1,15 +1,15 @@
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use skewbench_plan::check::Limits;
-use skewbench_plan::{AttentionShape, Domain, PackedSequence, Pass, PlaceContext, PlacedStep, Placer};
-use skewbench_sim::profile::Bandwidth;
-use skewbench_sim::{Machine, Overrides, Pricing, Runs, WaveTimes, simulate};
+use skewbench_plan::{AttentionShape, Domain, PackedSequence, Pass, PlaceContext, PlacedStep, Placer, Scope};
+use skewbench_sim::profile::{Bandwidth, Network};
+use skewbench_sim::{Machine, Overrides, Pricing, Runs, WaveTimes, simulate_networks};
 use skewbench_systems::registry::{self, System};
 
 use super::clock::{Clock, Phase};
 use super::in_order::in_order;
-use super::prepare::{Prepared, nodes, prepare};
+use super::memo::{Asked, Memo};
+use super::prepare::{Prepared, nodes, prepare_outline};
 use super::samples::{RankRow, StepRow, WaveRow, rank_table, step_table};
 use super::steps::step_seed;
 use super::timeline::{TIMELINE_TABLE, slowest};
@@ -26,45 +26,14 @@ pub(super) struct DomainRun {
     pub(super) ranks: Vec<RankRow>,
 }
 
-/// Domains that were simulated already: the same documents on the same nodes take the same time.
-#[derive(Default)]
-pub struct Memo {
-    known: Mutex<Known>,
-}
-
-#[derive(Default)]
-struct Known {
-    runs: HashMap<[u8; 32], Arc<DomainRun>>,
-    /// Rows of all runs.
-    rows: usize,
-}
-
 /// Steps whose programs are also priced at other bandwidths, where a cell asks for it.
 const BAND_STEPS: u32 = 20;
-
-/// Rows of domains that are remembered at most; about 64 bytes each.
-const REMEMBERED: usize = 6_000_000;
-
-impl Memo {
-    fn get(&self, key: &[u8; 32]) -> Option<Arc<DomainRun>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).runs.get(key).cloned()
-    }
-
-    fn put(&self, key: [u8; 32], run: Arc<DomainRun>) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let rows = known.rows + run.rows.len() + run.ranks.len();
-        if rows <= REMEMBERED {
-            known.rows = rows;
-            known.runs.insert(key, run);
-        }
-    }
-}
 
 /// The machines that a cell prices its programs on.
 struct Machines {
     nominal: Arc<Pricing>,
     /// Half and double the bandwidth between nodes, where the cell asks for the band.
-    band: Option<[Arc<Pricing>; 2]>,
+    band: Option<[Network; 2]>,
 }
 
 /// A cell made ready to run.
@@ -77,6 +46,8 @@ pub(super) struct Bench<'a> {
     memo: &'a Memo,
     /// Everything but documents and nodes that a domain's run depends on.
     memo_base: blake3::Hasher,
+    /// What cells with the same domains ask for.
+    expected: Asked,
     pub(super) clock: Clock,
 }
 
@@ -155,38 +126,10 @@ pub(super) fn tables(rows: Vec<StepRows>) -> Result<CellTables, Failure> {
 
 impl<'a> Bench<'a> {
     pub(super) fn new(cell: &'a WavesCell, resources: &'a Resources) -> Result<Self, Failure> {
-        let options = match serde_json::to_value(&cell.options) {
-            Ok(serde_json::Value::Object(map)) => map,
-            _ => serde_json::Map::new(),
-        };
-        let system = resources.catalogue().system(&cell.system, &options, cell.seed).map_err(Failure::config)?;
+        let (system, memo_base) = system(cell, resources)?;
         let nominal = resources.pricing(&cell.machine)?.clone();
-        let band = cell.band.then(|| band(&nominal)).transpose()?;
-        let planner = system.planner().name();
-        let specs = registry::PLANNERS.iter().find(|p| p.name == planner).map_or(&[][..], |p| p.options);
-        let planner_options: Vec<_> = specs.iter().map(|s| (s.name, options.get(s.name))).collect();
-        let mut memo_base = blake3::Hasher::new();
-        // The planner's name and options stand for the plan; placement options cannot change what given sequences take.
-        memo_base.update(
-            serde_json::to_string(&(
-                planner,
-                planner_options,
-                &cell.layout.cp,
-                &cell.layout.tp,
-                &cell.layout.cards_per_node,
-                &cell.shape,
-                &cell.machine,
-                cell.check,
-                cell.memory_limit_bytes,
-            ))
-            .map_err(Failure::internal)?
-            .as_bytes(),
-        );
-        if !cell.external.is_empty() {
-            // A program may use all that it is sent.
-            let sent = serde_json::to_string(&(&cell.external, &cell.options, cell.seed)).map_err(Failure::internal)?;
-            memo_base.update(sent.as_bytes());
-        }
+        let expected = resources.memo.expected(&family(cell, &system, &memo_base));
+        let band = (cell.band || expected.band).then(|| band(&nominal)).transpose()?;
         let profile = nominal.profile();
         let cards = (cell.layout.cards() / u64::from(cell.layout.pp)) as usize;
         let time_factors =
@@ -198,6 +141,7 @@ impl<'a> Bench<'a> {
             time_factors,
             memo: &resources.memo,
             memo_base,
+            expected,
             clock: Clock::default(),
         })
     }
@@ -249,8 +193,6 @@ impl<'a> Bench<'a> {
     fn step(&self, index: u32, delivered: u64, placed: &PlacedStep) -> Result<StepRows, Failure> {
         let step = StepRow::of(index, index >= self.cell.steps, delivered, placed);
         let mut out = StepRows { step, ..StepRows::default() };
-        // Steps that depend on others are only comparable as a whole.
-        let early = index < BAND_STEPS || self.system.placement().stateful();
         let dp = self.cell.layout.dp;
         let domains = placed.domains(self.system.planner().scope(), dp);
         let tasks: Vec<(usize, &std::ops::Range<u32>)> =
@@ -260,7 +202,7 @@ impl<'a> Bench<'a> {
             let (wave, domain) = &tasks[task];
             let members = &placed.waves[*wave].sequences[domain.start as usize..domain.end as usize];
             let sequences: Vec<&PackedSequence> = members.iter().map(|s| &placed.sequences[*s as usize]).collect();
-            self.domain(domain.start, &sequences, early).map_err(|f| Failure {
+            self.domain(domain.start, &sequences, index).map_err(|f| Failure {
                 message: format!("step {index}, wave {wave}, dp ranks {}..{}: {f}", domain.start, domain.end),
                 ..f
             })
@@ -271,31 +213,37 @@ impl<'a> Bench<'a> {
         Ok(out)
     }
 
-    fn domain(&self, first: u32, sequences: &[&PackedSequence], early: bool) -> Result<Arc<DomainRun>, Failure> {
-        let band = early && self.machines.band.is_some();
+    fn domain(&self, first: u32, sequences: &[&PackedSequence], step: u32) -> Result<Arc<DomainRun>, Failure> {
+        // Steps that depend on others are only comparable as a whole.
+        let early = step < BAND_STEPS || self.system.placement().stateful();
+        let asked = Asked {
+            transfers: self.runs(sequences.len()).transfers_only,
+            band: early && self.cell.band,
+            ranks: step == 0,
+        };
         let nodes = nodes(&self.cell.layout, first, sequences.len() as u32);
-        let key = self.time_factors.is_empty().then(|| {
-            let mut hasher = self.memo_base.clone();
-            hasher.update(&[u8::from(band), u8::from(self.runs(sequences.len()).transfers_only)]);
-            for node in &nodes {
-                hasher.update(&node.to_le_bytes());
+        if !self.time_factors.is_empty() {
+            return Ok(Arc::new(self.run(first, sequences, nodes, asked)?));
+        }
+        let mut hasher = self.memo_base.clone();
+        for node in &nodes {
+            hasher.update(&node.to_le_bytes());
+        }
+        for sequence in sequences {
+            hasher.update(&(sequence.documents().len() as u64).to_le_bytes());
+            for length in sequence.documents() {
+                hasher.update(&length.to_le_bytes());
             }
-            for sequence in sequences {
-                hasher.update(&(sequence.documents().len() as u64).to_le_bytes());
-                for length in sequence.documents() {
-                    hasher.update(&length.to_le_bytes());
-                }
-            }
-            *hasher.finalize().as_bytes()
-        });
-        if let Some(run) = key.as_ref().and_then(|k| self.memo.get(k)) {
+        }
+        let key = *hasher.finalize().as_bytes();
+        if let Some(run) = self.memo.get(&key, asked) {
             return Ok(run);
         }
-        let run = Arc::new(self.run(first, sequences, nodes, band)?);
-        if let Some(key) = key {
-            self.memo.put(key, run.clone());
-        }
-        Ok(run)
+        let alike = sequences.len() == members(self.cell, &self.system) as usize;
+        let expected = self.expected.filter(alike);
+        let made = asked.with(Asked { band: early && expected.band, ..expected });
+        let run = self.run(first, sequences, nodes, made)?;
+        Ok(self.memo.put(key, run, made, asked))
     }
 
     /// Time factors of the cards of the ranks of a domain that starts at data-parallel rank `first`: of a tensor-parallel
@@ -323,7 +271,7 @@ impl<'a> Bench<'a> {
             time_factors: &factors,
         };
         let limits = Limits { memory_bytes: self.cell.memory_limit_bytes };
-        let made = prepare(&self.system, &domain, self.cell.check, &limits, &self.clock)?;
+        let made = prepare_outline(&self.system, &domain, self.cell.check, &limits, &self.clock)?;
         let machine = Machine {
             cards_per_node: self.cell.layout.cards_per_node,
             time_factors: factors,
@@ -343,21 +291,18 @@ impl<'a> Bench<'a> {
         first: u32,
         sequences: &[&PackedSequence],
         nodes: Vec<u32>,
-        with_band: bool,
+        asked: Asked,
     ) -> Result<DomainRun, Failure> {
         let OnCards { made, machine } = self.on_cards(first, sequences, nodes)?;
-        let simulated = |machine: &Machine, runs| {
-            self.clock.time(Phase::Simulate, || simulate(&made.program, machine, runs)).map_err(Failure::internal)
+        let runs = Runs { transfers_only: asked.transfers, ..Runs::ALL };
+        let networks = self.machines.band.as_ref().filter(|_| asked.band).map_or(&[][..], |band| band.as_slice());
+        let simulated = self.clock.time(Phase::Simulate, || simulate_networks(&made.program, &machine, runs, networks));
+        let (times, on_others) = simulated.map_err(Failure::internal)?;
+        let band = match on_others[..] {
+            [half, double] => [half, double],
+            _ => [0, 0],
         };
-        let times = simulated(&machine, self.runs(sequences.len()))?;
-        let mut band = [None, None];
-        if let Some(pricings) = self.machines.band.as_ref().filter(|_| with_band) {
-            for (slot, pricing) in band.iter_mut().zip(pricings) {
-                let machine = Machine { pricing: pricing.clone(), ..machine.clone() };
-                *slot = Some(simulated(&machine, Runs::default())?);
-            }
-        }
-        Ok(self.collect(sequences, &made, &times, &band))
+        Ok(self.collect(sequences, &made, &times, band))
     }
 
     pub(super) fn collect(
@@ -365,7 +310,7 @@ impl<'a> Bench<'a> {
         sequences: &[&PackedSequence],
         made: &Prepared,
         times: &WaveTimes,
-        band: &[Option<WaveTimes>; 2],
+        band: [u64; 2],
     ) -> DomainRun {
         let cp = self.cell.layout.cp as usize;
         let group = |values: &[u64], s: usize| values.iter().skip(s * cp).take(cp).copied().max().unwrap_or(0);
@@ -374,7 +319,6 @@ impl<'a> Bench<'a> {
                 of(&times.forward).iter().zip(of(&times.backward)).map(|(f, b)| f.saturating_add(*b)).collect();
             group(&sums, s)
         };
-        let banded = |run: &Option<WaveTimes>| run.as_ref().map_or(0, WaveTimes::wave_ps);
         let load = made.plan.load(Pass::Forward);
         let accounting = made.plan.accounting;
         let rows = sequences
@@ -389,8 +333,8 @@ impl<'a> Bench<'a> {
                 backward_compute_ps: times.backward.compute_only_ps.unwrap_or(0),
                 forward_transfer_ps: times.forward.transfers_only_ps.unwrap_or(0),
                 backward_transfer_ps: times.backward.transfers_only_ps.unwrap_or(0),
-                half_network_ps: banded(&band[0]),
-                double_network_ps: banded(&band[1]),
+                half_network_ps: band[0],
+                double_network_ps: band[1],
                 sent_intra_bytes: both(s, &|p| &p.intra_bytes),
                 sent_inter_bytes: both(s, &|p| &p.inter_bytes),
                 idle_ranks: accounting.idle_ranks,
@@ -421,13 +365,82 @@ impl<'a> Bench<'a> {
     }
 }
 
-fn band(nominal: &Arc<Pricing>) -> Result<[Arc<Pricing>; 2], Failure> {
+/// The system of a cell, and all but documents and nodes that the run of one of its domains depends on.
+fn system(cell: &WavesCell, resources: &Resources) -> Result<(System, blake3::Hasher), Failure> {
+    let options = match serde_json::to_value(&cell.options) {
+        Ok(serde_json::Value::Object(map)) => map,
+        _ => serde_json::Map::new(),
+    };
+    let system = resources.catalogue().system(&cell.system, &options, cell.seed).map_err(Failure::config)?;
+    let planner = system.planner().name();
+    let specs = registry::PLANNERS.iter().find(|p| p.name == planner).map_or(&[][..], |p| p.options);
+    let planner_options: Vec<_> = specs.iter().map(|s| (s.name, options.get(s.name))).collect();
+    let mut base = blake3::Hasher::new();
+    // The planner's name and options stand for the plan; placement options cannot change what given sequences take.
+    base.update(
+        serde_json::to_string(&(
+            planner,
+            planner_options,
+            &cell.layout.cp,
+            &cell.layout.tp,
+            &cell.layout.cards_per_node,
+            &cell.shape,
+            &cell.machine,
+            cell.check,
+            cell.memory_limit_bytes,
+        ))
+        .map_err(Failure::internal)?
+        .as_bytes(),
+    );
+    if !cell.external.is_empty() {
+        // A program may use all that it is sent.
+        let sent = serde_json::to_string(&(&cell.external, &cell.options, cell.seed)).map_err(Failure::internal)?;
+        base.update(sent.as_bytes());
+    }
+    Ok((system, base))
+}
+
+/// Sequences of a whole domain.
+fn members(cell: &WavesCell, system: &System) -> u32 {
+    match system.planner().scope() {
+        Scope::Sequence => 1,
+        Scope::Pool => system.pool().min(cell.layout.dp),
+        Scope::Wave => cell.layout.dp,
+    }
+}
+
+/// Cells of one family mostly run the same domains: those of equal size, of the same workload.
+fn family(cell: &WavesCell, system: &System, base: &blake3::Hasher) -> [u8; 32] {
+    let mut hasher = base.clone();
+    for number in [u64::from(members(cell, system)), u64::from(cell.gbs), cell.seed] {
+        hasher.update(&number.to_le_bytes());
+    }
+    hasher.update(cell.workload.fingerprint.as_bytes());
+    *hasher.finalize().as_bytes()
+}
+
+/// Notes what a cell that is going to be computed asks of its domains, so that cells which share them and ask for less
+/// need not wait for it.
+pub(super) fn expect(cell: &WavesCell, resources: &Resources) {
+    // What a program plans is no other cell's, and what is timed is not remembered.
+    if !cell.external.is_empty() || cell.replay.is_some() {
+        return;
+    }
+    // A system that cannot be made fails in its turn.
+    if let Ok((system, base)) = system(cell, resources) {
+        let asked = Asked { transfers: cell.transfers_alone, band: cell.band, ranks: false };
+        resources.memo.expect(family(cell, &system, &base), asked);
+    }
+}
+
+/// Half and double the bandwidth between nodes.
+fn band(nominal: &Pricing) -> Result<[Network; 2], Failure> {
     let bytes = nominal.profile().network.bandwidth.bytes_per_s();
     let scaled = |factor: f64| {
         let overrides =
             Overrides { network_bandwidth: Some(Bandwidth::from_bytes_per_s(bytes * factor)), ..Overrides::default() };
         let profile = overrides.apply(nominal.profile(), "half and double bandwidth").map_err(Failure::config)?;
-        Ok::<_, Failure>(Arc::new(Pricing::new(profile)))
+        Ok::<_, Failure>(profile.network)
     };
     Ok([scaled(0.5)?, scaled(2.0)?])
 }

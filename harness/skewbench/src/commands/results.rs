@@ -106,13 +106,26 @@ fn import(source: &Path, out: &Path) -> Result<(), Failure> {
     if out.symlink_metadata().is_ok() {
         return Err(Failure::config(format!("{} exists already; choose another name or move it away", out.display())));
     }
-    for run in runs {
-        let folder = out.join("run").join(name(&run).trim_end_matches(ARCHIVE));
+    let folder = |run: &Path| Path::new("run").join(name(run).trim_end_matches(ARCHIVE));
+    let above = out.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    skewbench_store::create_folder(above).map_err(store_failure)?;
+    let failed = |e: std::io::Error| Failure::config(format!("{}: {e}", out.display()));
+    // All of the runs or none.
+    let mut builder = tempfile::Builder::new();
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700));
+    let staged = builder.prefix(".tmp-import-").tempdir_in(above).map_err(failed)?;
+    for run in &runs {
         let import = if run.is_dir() { skewbench_store::import_folder } else { skewbench_store::import };
-        import(&run, &folder).map_err(store_failure)?;
-        output::line(printable(&folder.display().to_string()))?;
+        import(run, &staged.path().join(folder(run))).map_err(store_failure)?;
     }
-    Ok(())
+    let staged = staged.keep();
+    std::fs::rename(&staged, out).map_err(|e| {
+        // The rename's failure is what matters; what cannot be removed stays under its temporary name.
+        let _ = std::fs::remove_dir_all(&staged);
+        failed(e)
+    })?;
+    runs.iter().try_for_each(|run| output::line(printable(&out.join(folder(run)).display().to_string())))
 }
 
 /// Run folders of a study that was sent; links are not followed.

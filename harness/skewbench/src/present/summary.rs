@@ -168,13 +168,14 @@ fn is_fitted_point(loaded: &Loaded, value: &Value) -> bool {
         && value.text("transfers") == Some("left_out")
 }
 
-/// Writes `summary.json`.
+/// Writes `summary.json`, a row a line.
 ///
 /// # Errors
 /// When the file cannot be written.
 pub fn write_summary(rows: &[SummaryRow], path: &Path) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(rows).map_err(Failure::internal)?;
-    write_text(&format!("{text}\n"), path)
+    let lines: Result<Vec<String>, _> = rows.iter().map(serde_json::to_string).collect();
+    let lines = lines.map_err(Failure::internal)?;
+    write_text(&format!("[\n{}\n]\n", lines.join(",\n")), path)
 }
 
 /// Writes a text as a whole or not at all.

@@ -41,15 +41,13 @@ impl Shape {
     pub fn of(program: &Program, pass: Pass, kind: &InstrKind) -> Option<Self> {
         let InstrKind::Launch { tiles, mask, q_heads, kv_heads } = kind else { return None };
         let table: &PassProgram = program.pass(pass);
-        let views = table.tiles.get(tiles.range())?;
-        let tiles: Vec<TileShape> = views.iter().map(|v| TileShape { q: v.q_rows, k: v.k_rows }).collect();
         Self::new(&LaunchShape {
             pass,
             mask: *mask,
             q_heads: q_heads.len(),
             kv_heads: kv_heads.len(),
             head_dim: program.shape.head_dim,
-            tiles: &tiles,
+            tiles: table.shapes.get(tiles.range())?,
         })
     }
 

@@ -192,7 +192,8 @@ fn by_document(view: &View<'_>, pieces: &mut Vec<Piece>) {
         if of_document.iter().all(|p| p.stride == 1) {
             of_document.sort_unstable_by_key(|p| (u64::from(p.q.0) << 32) | u64::from(p.k.0));
         } else {
-            of_document.sort_unstable();
+            let pair = |(high, low): (u32, u32)| (u64::from(high) << 32) | u64::from(low);
+            of_document.sort_unstable_by_key(|p| (pair(p.classes), pair((p.q.0, p.k.0))));
         }
     }
     *pieces = sorted;

@@ -89,9 +89,25 @@ pub fn check(plan: &Plan, limits: &Limits) -> Result<Checked, PlanError> {
 /// # Errors
 /// As [`check`].
 pub fn check_facts(plan: &Plan, facts: &Facts, limits: &Limits) -> Result<Checked, PlanError> {
+    examine(plan, facts, limits, operands::Memos::default())
+}
+
+/// Peak bytes of every rank of a plan that [`check_facts`] accepts, for those who do not ask where operands lie.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_only(plan: &Plan, facts: &Facts, limits: &Limits) -> Result<Vec<u64>, PlanError> {
+    examine(plan, facts, limits, operands::Memos::forgetful()).map(|checked| checked.peak_bytes)
+}
+
+fn examine<'a>(
+    plan: &'a Plan,
+    facts: &'a Facts,
+    limits: &Limits,
+    mut memos: operands::Memos<'a>,
+) -> Result<Checked, PlanError> {
     let mut meter = memory::Meter::new(plan);
     let mut accepted = coverage::Accepted::default();
-    let mut memos = operands::Memos::default();
     let mut conserved = accumulators::Proofs::new(plan);
     let mut located = [Operands::default(), Operands::default()];
     for (slot, pass) in [Pass::Forward, Pass::Backward].into_iter().enumerate() {

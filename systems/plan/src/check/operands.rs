@@ -100,6 +100,8 @@ pub(crate) struct Memos<'a> {
     runs: Vec<(*const Run, bool)>,
     last: HashMap<Span, usize>,
     scratch: Scratch,
+    /// Where operands lie is not asked for, only whether they are there.
+    forgets: bool,
 }
 
 /// Room to look rows up in.
@@ -115,11 +117,16 @@ impl<'a> Memos<'a> {
     /// How many memos on the same tiles are looked at.
     const LOOK_BACK: usize = 8;
 
+    /// Memos of launches of which only is asked whether their operands are there.
+    pub(crate) fn forgetful() -> Self {
+        Self { forgets: true, ..Self::default() }
+    }
+
     /// Turns to the tiles of a pass. The backward usually has those of the forward, and kept operands are where they
     /// were; runs that have an address now had it then, because both passes' slabs live as long as the facts.
     fn turn_to(&mut self, tiles: &'a [Tile]) {
         if self.tiles != tiles {
-            *self = Self { tiles, ..Self::default() };
+            *self = Self { tiles, forgets: self.forgets, ..Self::default() };
         }
     }
 
@@ -154,7 +161,8 @@ fn launches<'a>(view: &View<'a>, memos: &mut Memos<'a>, uses: &mut LastUse) -> R
     for (rank, streams) in table.ranks.iter().enumerate() {
         let slabs = &view.slabs[rank].slabs;
         let compute = streams.streams.first().map(Vec::as_slice).unwrap_or_default();
-        let mut of_rank = Vec::with_capacity(compute.iter().filter(|op| matches!(op.work, Work::Launch(_))).count());
+        let launches = || compute.iter().filter(|op| matches!(op.work, Work::Launch(_))).count();
+        let mut of_rank = Vec::with_capacity(if memos.forgets { 0 } else { launches() });
         for (index, op) in compute.iter().enumerate() {
             let Work::Launch(launch) = op.work else { continue };
             let id = OpId { stream: crate::COMPUTE, index: index as u32 };
@@ -171,14 +179,16 @@ fn launches<'a>(view: &View<'a>, memos: &mut Memos<'a>, uses: &mut LastUse) -> R
                     look_up(view, rank as u32, &launch, &found, &user, memos, known)?
                 }
             };
-            found.rows = memos.list[memo].rows.clone();
             let position = view.order.position(rank as u32, id);
             for (kind, candidates) in found.slabs.iter().enumerate() {
                 for (slab, _) in candidates.iter().zip(memos.runs(memo, kind)).filter(|(_, (_, read))| *read) {
                     uses.raise(rank, *slab, position);
                 }
             }
-            of_rank.push(found);
+            if !memos.forgets {
+                found.rows = memos.list[memo].rows.clone();
+                of_rank.push(found);
+            }
         }
         all.ranks.push(of_rank);
     }
@@ -229,6 +239,8 @@ fn look_up(
         }
         near.clear();
         near.resize(found.slabs[kind].len(), 0);
+        // What was forgotten cannot be copied.
+        let twin = twin.filter(|earlier| !memos.forgets || *earlier >= first);
         for (tile, out) in tiles.iter().zip(&mut *rows) {
             let wanted = if *keys { tile.k } else { tile.q };
             if let Some(earlier) = twin {
@@ -254,7 +266,7 @@ fn look_up(
     let mut memo = Memo {
         kinds: kinds.len(),
         runs: Default::default(),
-        rows: Arc::from(&rows[..]),
+        rows: if memos.forgets { Arc::default() } else { Arc::from(&rows[..]) },
         before: memos.last.insert(launch.tiles, memos.list.len()),
     };
     for (kind, (of_kind, used)) in memo.runs.iter_mut().zip(used).enumerate() {

@@ -18,19 +18,20 @@ pub(super) fn build(group: CpGroup, cut: &Cut, options: WlbOptions) -> Plan {
 
     let gathered = gather(&rows, &keys, options.gather);
     let mut forward = PassPlan::new(group.cp);
-    let gather_into = |pass: &mut PassPlan, keep| {
+    let gather_into = |pass: &mut PassPlan, gathered: Vec<Move>, keep| {
         let call = |moves| call(CallMode::Copy, Dtype::Bf16, TensorSet::KV, group.shape, moves);
-        post(pass, &gathered, |moves| Call { keep, ..call(moves) }, &[])
+        post(pass, gathered, |moves| Call { keep, ..call(moves) }, &[])
     };
-    let arrived = gather_into(&mut forward, !options.regather);
+    let again = if options.regather { gathered.clone() } else { Vec::new() };
+    let arrived = gather_into(&mut forward, gathered, !options.regather);
     launches.post(&mut forward, group.shape, &arrived);
 
     let mut backward = PassPlan::new(group.cp);
-    let arrived = if options.regather { gather_into(&mut backward, false) } else { Vec::new() };
+    let arrived = gather_into(&mut backward, again, false);
     let computed = launches.post(&mut backward, group.shape, &arrived);
     let reduced = reduce(&rows, &keys);
     let call = |moves| call(CallMode::Accumulate, Dtype::F32, TensorSet::DKV, group.shape, moves);
-    post(&mut backward, &reduced, call, &computed);
+    post(&mut backward, reduced, call, &computed);
 
     let entry: Vec<Shard> = (0u32..)
         .zip(&rows)
@@ -52,10 +53,10 @@ pub(super) fn build(group: CpGroup, cut: &Cut, options: WlbOptions) -> Plan {
 
 /// Moves of the all-gather: to every rank the rows of every rank. A rank's own rows are copied beside those that arrive.
 fn gather(rows: &[Vec<Rows>], keys: &[Vec<Rows>], gather: Gather) -> Vec<Move> {
-    let mut moves = Vec::new();
     if rows.len() == 1 {
-        return moves;
+        return Vec::new();
     }
+    let mut moves = Vec::with_capacity(rows.len() * rows.iter().map(Vec::len).sum::<usize>());
     for (to, keys) in (0u32..).zip(keys) {
         for (from, rows) in (0u32..).zip(rows) {
             let mv = |rows| Move { from, to, seq: 0, rows };
@@ -89,19 +90,23 @@ fn call(mode: CallMode, dtype: Dtype, tensors: TensorSet, shape: AttentionShape,
 /// Returns where each rank waits for it; nothing is posted where nothing moves.
 fn post(
     pass: &mut PassPlan,
-    moves: &[Move],
+    moves: Vec<Move>,
     call: impl FnOnce(Span) -> Call,
     after: &[Option<OpId>],
 ) -> Vec<Option<OpId>> {
     if moves.is_empty() {
         return Vec::new();
     }
-    let start = pass.moves.len() as u32;
-    pass.moves.extend_from_slice(moves);
+    let start = pass.moves.len();
+    if start == 0 {
+        pass.moves = moves;
+    } else {
+        pass.moves.extend_from_slice(&moves);
+    }
     let index = pass.calls.len() as u32;
-    pass.calls.push(call(Span { start, end: pass.moves.len() as u32 }));
+    pass.calls.push(call(Span { start: start as u32, end: pass.moves.len() as u32 }));
     let mut takes_part = vec![false; pass.ranks.len()];
-    for mv in moves {
+    for mv in &pass.moves[start..] {
         takes_part[mv.from as usize] = true;
         takes_part[mv.to as usize] = true;
     }
