@@ -17,7 +17,7 @@ pub struct Shape {
     pub kv_heads: u32,
     /// Elements of a head.
     pub head_dim: u16,
-    /// Tiles that see something, by falling size.
+    /// Tiles that see something, in the order of the call.
     pub tiles: Vec<TileShape>,
 }
 
@@ -30,8 +30,7 @@ impl Shape {
             let q = if exclusive { tile.q.min(k) } else { tile.q };
             (q > 0 && k > 0).then_some(TileShape { q, k })
         };
-        let mut tiles: Vec<TileShape> = launch.tiles.iter().filter_map(seen).collect();
-        tiles.sort_unstable_by_key(|t| std::cmp::Reverse((u64::from(t.q) * u64::from(t.k), t.k)));
+        let tiles: Vec<TileShape> = launch.tiles.iter().filter_map(seen).collect();
         let mask = if exclusive { Mask::Causal } else { launch.mask };
         let &LaunchShape { pass, q_heads, kv_heads, head_dim, .. } = launch;
         (!tiles.is_empty()).then_some(Self { pass, mask, q_heads, kv_heads, head_dim, tiles })

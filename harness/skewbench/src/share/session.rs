@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use skewbench_cluster::{Claims, ClusterError, Launch, Owner, Placement, Rendezvous, placements_text};
+use skewbench_cluster::{Claims, ClusterError, Launch, Launcher, Owner, Placement, Rendezvous, placements_text};
 use skewbench_store::{Manifest, Worker};
 
 use crate::cli::{Backend, CommonRunArgs};
@@ -40,7 +40,7 @@ pub fn detect() -> Result<Launch, Failure> {
     Ok(Launch::detect(&host, |name| std::env::var(name).ok())?)
 }
 
-/// Where work on cards runs: one process, with a thread a card. Its cards are printed.
+/// Where work on cards runs: one process, with a thread a card. Where a launcher started it, its cards are printed.
 ///
 /// # Errors
 /// As [`detect`]; a launch of several processes, each of which would take the same cards.
@@ -50,9 +50,11 @@ pub fn one_process() -> Result<(), Failure> {
         let what = "ranks on cards are threads of one process; start one process on one node";
         return Err(Failure::config(format!("{}: {what}", launch.describe())));
     }
-    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-    eprintln!("{}", launch.describe());
-    eprintln!("{}", placements_text(&[Placement::current(&launch, visible.as_deref())]));
+    if launch.launcher != Launcher::Alone {
+        let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+        eprintln!("{}", launch.describe());
+        eprintln!("{}", placements_text(&[Placement::current(&launch, visible.as_deref())]));
+    }
     Ok(())
 }
 

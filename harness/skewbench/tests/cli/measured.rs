@@ -24,10 +24,11 @@ fn predicted_waves_follow_from_the_samples_that_ship() {
 #[test]
 fn replayed_runs_that_ship_are_sound() {
     let lab = Lab::new();
-    for run in ["fig13-replay/paper-fig13", "fig5-replay/paper-fig5"] {
-        let folder = results("published/h200-2026-11-30").join(run);
+    for figure in ["fig5", "fig13", "fig14", "fig15"] {
+        let run = format!("{figure}-replay/paper-{figure}");
+        let folder = results("published/h200-one-card-2026-11-30").join(&run);
         let told = lab.run(&format!("results check {}", folder.display())).ok();
         assert!(told.contains(", sound"), "{told}");
-        lab.run(&format!("report {} --out {}", folder.display(), run.split('/').next().unwrap())).ok();
+        lab.run(&format!("report {} --out {figure}", folder.display())).ok();
     }
 }
