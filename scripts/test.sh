@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every check of the project and ends with a line `N passed, N failed, N skipped`. Exits 1 when one failed.
 #
-# Needs Rust. What needs more (headless Chromium, Python with pyarrow, checkers of pages from npm, Slurm and MPI) installs it where it
+# Needs Rust. What needs more (headless Chromium, Python with pyarrow, checkers of pages from npm) installs it where it
 # can, and is skipped with its reason where it cannot; so is what needs an NVIDIA card. One profile is built once.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -62,26 +62,6 @@ chromium() {
     packages chromium chromium-driver && command -v chromium >/dev/null && command -v chromedriver >/dev/null
 }
 
-slurm() {
-    local program
-    for program in munged slurmctld slurmd mpirun faketime strace; do
-        if ! command -v "$program" >/dev/null; then
-            packages slurm-wlm munge openmpi-bin faketime strace || return 1
-            break
-        fi
-    done
-    # Nodes have mounts of their own, which not every container allows.
-    [[ $(id -u) -eq 0 ]] && command -v python3 >/dev/null && unshare --mount true 2>/dev/null
-}
-
-# The program with the feature mpi beside the one without: the crate of the command is built once more, and no other.
-with_mpi() {
-    local built=${CARGO_TARGET_DIR:-target}/release/skewbench
-    cargo clippy -p skewbench --features mpi --release --locked -- -D warnings &&
-        cargo build -p skewbench --features mpi --release --locked && cp "$built" "$work/skewbench-mpi" &&
-        cargo build --release --locked
-}
-
 # A Python with pyarrow, in a folder of its own.
 pyarrow() {
     python3 -m venv "$work/venv" && "$work/venv/bin/pip" install --quiet --disable-pip-version-check pyarrow
@@ -126,19 +106,6 @@ if [[ $card -ne 11 ]]; then
     check "a process a card" cargo run --release --locked --quiet -p skewbench-cuda --example process_check || true
 else
     skip "verification on cards" "$(tail -n 1 "$work/card")"
-fi
-
-# A real cluster: Slurm and MPI from Debian, four nodes on this host.
-if slurm; then
-    cluster=(scripts/slurm/cluster_tests.py --program "${CARGO_TARGET_DIR:-target}/release/skewbench")
-    if { command -v mpicc >/dev/null && compgen -G "/usr/lib/llvm-*/lib/libclang*.so*" >/dev/null; } || packages libopenmpi-dev libclang-dev; then
-        check "program over MPI" with_mpi && cluster+=(--mpi "$work/skewbench-mpi" --faults docs/FAULTS.md)
-    else
-        skip "program over MPI" "libopenmpi-dev and libclang-dev are not installed, and only root on Debian can install them here"
-    fi
-    check "on a Slurm cluster" scripts/slurm/test-cluster.sh "${cluster[@]}" || true
-else
-    skip "on a Slurm cluster" "it needs root that may mount, python3, and Debian's slurm-wlm, munge, openmpi-bin, faketime and strace"
 fi
 
 run=$work/quick
