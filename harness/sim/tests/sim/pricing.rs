@@ -170,7 +170,10 @@ proptest! {
         let at = which.index(tiles.len());
         let mut larger = tiles.clone();
         larger[at].1 += more;
-        prop_assert!(price(pricing, pass, Mask::Causal, heads, &larger) >= before, "keys {tiles:?} {larger:?}");
+        // Rows that see no key are dropped: keys let a tile alone reach 1024 rows, too.
+        if own_kernel(&tiles) == own_kernel(&larger) {
+            prop_assert!(price(pricing, pass, Mask::Causal, heads, &larger) >= before, "keys {tiles:?} {larger:?}");
+        }
         // Across the diagonal, by little.
         let square = price(pricing, pass, Mask::Causal, heads, &[(more, more)]);
         prop_assert!(price(pricing, pass, Mask::Causal, heads, &[(more, more + 1)]) >= square, "one key more than rows");
@@ -188,6 +191,11 @@ proptest! {
         let exclusive: Vec<(u32, u32)> = tiles.iter().map(|&(q, k)| (q, k + 1)).collect();
         prop_assert_eq!(price(pricing, pass, Mask::CausalExclusive, heads, &exclusive), before);
     }
+}
+
+/// Whether a causal call runs the kernel of one tile alone.
+fn own_kernel(tiles: &[(u32, u32)]) -> bool {
+    matches!(tiles, [(q, k)] if *q.min(k) >= 1024)
 }
 
 /// Cards, too, are faster with more: a tile alone runs a kernel of its own from 1024 rows (512 rows took longer), and without a mask another one

@@ -119,7 +119,7 @@ fn backends_that_this_build_lacks() {
     assert!(lab.run("calibrate --validate h2000").error(2).contains("h200"));
     assert_eq!(lab.names(), ["tiny.toml"]);
     // What would be run is known without a card.
-    assert_eq!(lab.run("run --backend cuda --list").ok(), "cards/one-card\ncards/two-cards\n");
+    assert_eq!(lab.run("run --backend cuda --list").ok(), "cards/dense\ncards/one-card\ncards/two-cards\n");
     assert!(lab.run("reproduce --backend cuda --figure fig13").error(2).contains("--backend replay"));
     let alone = lab.run("calibrate --run x");
     assert!(alone.code == Some(2) && alone.stderr.contains("--validate"), "{}", alone.stderr);
