@@ -101,7 +101,10 @@ while (walk.nextNode()) {
   const style = getComputedStyle(e);
   let behind = ground(e);
   if (inSvg) {
-    const field = e.parentElement.querySelector(':scope > polygon[class*="f-d"],:scope > polygon[class*="f-q"]');
+    const box = e.getBoundingClientRect();
+    const middle = new DOMPoint((box.left + box.right) / 2, (box.top + box.bottom) / 2);
+    const field = [...e.ownerSVGElement.querySelectorAll('path[class*="f-d"],path[class*="f-q"]')]
+      .filter(f => f.isPointInFill(middle.matrixTransform(f.getScreenCTM().inverse()))).pop();
     if (field) behind = parse(getComputedStyle(field).fill);
   }
   const got = ratio(parse(inSvg ? style.fill : style.color), behind);
