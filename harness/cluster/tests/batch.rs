@@ -219,8 +219,8 @@ fn hostile_values_are_refused() {
     refused::<Names>(&["-a", "a,,b", ",", "a,-b", "a/b"]);
     refused::<TimeLimit>(&["0", "0:00", "1h", "1:2:3:4", "-5", "1-", "1-2-3", "1:", "999999", "UNLIMITED"]);
     refused::<Interfaces>(&["^", "=", "ib0,", "a-name-that-is-too-long", "!ib0", "ib0=1"]);
-    refused::<Image>(&["-x", "#x", "a&b", "a{b,c}", "~/x", "a?b", "a*"]);
-    refused::<Path>(&["-x", "a:b", "a,b", "a#b", "~/x", "a\\b"]);
+    refused::<Image>(&["-x", "#x", "a&b", "a{b,c}", "~/x", "a?b", "a*", "=x"]);
+    refused::<Path>(&["-x", "a:b", "a,b", "a#b", "~/x", "a\\b", "=x"]);
 }
 
 #[test]

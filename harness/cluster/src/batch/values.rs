@@ -21,9 +21,9 @@ fn path_byte(b: u8) -> bool {
     name_byte(b) || matches!(b, b'/' | b'+' | b'@' | b':' | b',' | b'=' | b'%')
 }
 
-/// True for text of such bytes that begins like no option.
+/// True for text of such bytes that begins like no option and like no path that a shell would look up (`=name`).
 fn is_word(text: &str, longest: usize, byte: impl Fn(u8) -> bool) -> bool {
-    !text.is_empty() && text.len() <= longest && !text.starts_with('-') && text.bytes().all(byte)
+    !text.is_empty() && text.len() <= longest && !text.starts_with(['-', '=']) && text.bytes().all(byte)
 }
 
 fn is_name(text: &str) -> bool {
@@ -92,7 +92,7 @@ checked!(
     /// A container image: a file, or a name in a registry.
     Image,
     "container image",
-    "a path or a name in a registry, of letters, digits and _.-/+@:,=%#",
+    "a path or a name in a registry, of letters, digits and _.-/+@:,=%#, none of them first '-', '=' or '#'",
     |text| is_word(text, LONGEST_PATH, |b| path_byte(b) || b == b'#') && !text.starts_with('#')
 );
 
@@ -100,7 +100,7 @@ checked!(
     /// A path without spaces or characters that a shell or a container runtime reads.
     Path,
     "path",
-    "letters, digits and _.-/+@=% without spaces",
+    "letters, digits and _.-/+@=% without spaces, none of them first '-' or '='",
     |text| is_word(text, LONGEST_PATH, |b| path_byte(b) && !matches!(b, b':' | b','))
 );
 
@@ -119,9 +119,7 @@ fn is_time(text: &str) -> bool {
 
 /// A word as a POSIX shell must be given it to take it as it is.
 pub fn shell_word(word: &str) -> String {
-    if (is_word(word, usize::MAX, path_byte) && !word.starts_with('='))
-        || (word.starts_with("--") && word.bytes().all(path_byte))
-    {
+    if is_word(word, usize::MAX, path_byte) || (word.starts_with("--") && word.bytes().all(path_byte)) {
         return word.to_owned();
     }
     format!("'{}'", word.replace('\'', "'\\''"))
