@@ -114,7 +114,7 @@ impl Pricing {
         let of = |law: &Law, tiles| law.call_ns(kind, heads, &totals, &laws.droop, late, tiles);
         let ns = match totals.alone() {
             // Of many rounds of unaligned keys both take the same; more tiles must not cost less.
-            true if unaligned(kind, totals.k_max) => of(&laws.alone, tiles.clone()).min(of(&laws.ragged, tiles)),
+            true if unaligned(pass, kind, totals.k_max) => of(&laws.alone, tiles.clone()).min(of(&laws.ragged, tiles)),
             true => of(&laws.alone, tiles),
             false => of(&laws.ragged, tiles),
         };

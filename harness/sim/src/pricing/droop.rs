@@ -1,6 +1,8 @@
 /// Octaves that are told apart, from 1 ms; longer calls are as slow as the longest.
 const OCTAVES: usize = 11;
 const FIRST_NS: f64 = 1e6;
+/// Share of the way from an octave to the next from which on a call tells of the next.
+const NEAR: f64 = 0.25;
 
 /// Factor of a call's time by its length: clocks fall under the power limit when all multiprocessors work for long.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +29,13 @@ impl Droop {
         let mut at: [Vec<f64>; OCTAVES] = std::array::from_fn(|_| Vec::new());
         for (ns, factor) in seen {
             if let Some((octave, share)) = place(ns).filter(|_| factor.is_finite()) {
-                at[octave + usize::from(share >= 0.5)].push(factor);
+                // Calls midway speak for both, since few are long and clocks differ.
+                if share < 1.0 - NEAR {
+                    at[octave].push(factor);
+                }
+                if share >= NEAR {
+                    at[octave + 1].push(factor);
+                }
             }
         }
         let mut droop = Self::none();

@@ -63,7 +63,7 @@ fn law(pass: Pass, alone: bool, multiprocessors: u32, numbers: &Numbers) -> Law 
         later: if alone { 1.0 } else { 1.0 - number(10).min(0.5) },
         block_ns: number(1),
         step_ns: std::array::from_fn(|kind| number(2) * number(KINDS + kind)),
-        unaligned: if alone && !backward { number(6).max(1.0) } else { 1.0 },
+        unaligned: if alone { number(6).max(1.0) } else { 1.0 },
         row_ns: if backward { number(3) } else { 0.0 },
         key_ns: if backward { number(4) } else { 0.0 },
         busy: number(5),

@@ -107,7 +107,7 @@ pub(crate) struct Law {
     pub(crate) block_ns: f64,
     /// Nanoseconds of a step on a card that is nearly idle, by kind.
     pub(crate) step_ns: [f64; 3],
-    /// Factor of the steps of tiles without a mask whose keys do not fill their last block.
+    /// Factor of the steps of [`unaligned`] tiles.
     pub(crate) unaligned: f64,
     /// Nanoseconds of a row of a head, by kernels that only read and write.
     pub(crate) row_ns: f64,
@@ -119,10 +119,10 @@ pub(crate) struct Law {
     pub(crate) busy: f64,
 }
 
-/// True of a tile without a mask whose keys do not fill their last block.
+/// True of a tile whose keys do not fill their last block, where that tells: not under a mask forward.
 #[inline]
-pub(crate) fn unaligned(kind: Kind, k: u32) -> bool {
-    kind == Kind::Full && !k.is_multiple_of(BLOCK)
+pub(crate) fn unaligned(pass: Pass, kind: Kind, k: u32) -> bool {
+    (kind == Kind::Full || pass == Pass::Backward) && !k.is_multiple_of(BLOCK)
 }
 
 /// Nanoseconds of a call: what is beside its blocks, its blocks until the last ends, and all of them were they spread evenly.
@@ -135,7 +135,7 @@ pub(crate) struct Parts {
 impl Law {
     #[inline]
     fn step(&self, kind: Kind, k: u32) -> f64 {
-        self.step_ns[kind as usize] * if unaligned(kind, k) { self.unaligned } else { 1.0 }
+        self.step_ns[kind as usize] * if unaligned(self.pass, kind, k) { self.unaligned } else { 1.0 }
     }
 
     /// Blocks of a head: of rows forward, of keys backward.
@@ -202,10 +202,13 @@ impl Law {
         if bound >= self.rounds(largest.count * n * most) * largest.longest {
             return bound;
         }
+        let share = f64::from(heads) / self.multiprocessors as f64;
         let (mut even, mut ramps) = (Longest::new(), Longest::new());
         for (q, k) in tiles {
             let blocks = self.blocks(kind, q, k);
-            if self.rounds(blocks.count * n) * blocks.longest > bound {
+            // Rounds are fewer than one more than the blocks of a multiprocessor.
+            let fewer = blocks.count as f64 * share + 1.0;
+            if fewer * blocks.longest > bound && self.rounds(blocks.count * n) * blocks.longest > bound {
                 bound = bound.max(self.alone_blocks(kind, n, &blocks));
             }
             if blocks.slope > 0.0 {

@@ -11,9 +11,9 @@
 //!
 //! There is a law for calls of one tile of at least 1024 rows, which have graphs of their exact shape, and one for all others, which run ragged
 //! kernels: there every tile costs something beside its blocks, and blocks that follow others on their multiprocessor take less than the first.
-//! Backward, query heads that share keys cost kernels that sum over them. Forward without a mask, a tile alone whose keys do not fill their
-//! last block of 128 runs a slower kernel. The numbers of a law are fitted by least squares of the logarithm to all rows of the profile, rows
-//! far off counting less, and with expectations from the card's peak rates that few rows suffice to overrule.
+//! Backward, query heads that share keys cost kernels that sum over them. A tile alone whose keys do not fill their last block of 128 runs a
+//! slower kernel, forward only without a mask. The numbers of a law are fitted by least squares of the logarithm to all rows of the profile,
+//! rows far off counting less, and with expectations from the card's peak rates that few rows suffice to overrule.
 //!
 //! A causal call of squares alone uses the top-left mask; if any tile has fewer rows than keys, the call is bottom-right and its squares cost
 //! what they cost there. Rows that see no key cost nothing. KV heads enter as whether query heads share them.

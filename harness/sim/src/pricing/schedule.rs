@@ -12,13 +12,6 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// Nanoseconds of all together.
-    #[inline]
-    pub(crate) fn sum(&self) -> f64 {
-        let count = self.count as f64;
-        count * self.longest - self.slope * (count * (count - 1.0) * 0.5)
-    }
-
     /// Nanoseconds of the shortest.
     #[inline]
     pub(crate) fn shortest(&self) -> f64 {
@@ -29,29 +22,46 @@ impl Blocks {
 /// Nanoseconds of `heads` heads one after another, each from its shortest block to its longest.
 ///
 /// With one head this is exact: a block then always follows the one `multiprocessors` places before it, so the time is the sum along the chain
-/// that ends in the longest. With more heads the chain is that of all blocks by length, plus what the order by heads costs at the end. Against
-/// a simulated list the error is below 1% in the median, below 7% for 95 of 100 and at most 13%. It falls with no argument.
+/// that ends in the longest. Among many heads a multiprocessor takes blocks of any length in turn, so that the last one starts as in a renewal
+/// process ([`renewed`]). A few heads lie between. Against a simulated list the error is below 1% in the median, below 4% for 95 of 100 and at
+/// most 10%. It falls with no argument.
 pub(crate) fn rising(blocks: &Blocks, heads: u64, multiprocessors: u64) -> f64 {
-    /// Loss at the end by the order of heads, as a share of the difference between the longest and the shortest block.
-    const TAIL: f64 = 0.15;
     let (sms, n) = (multiprocessors as f64, heads as f64);
     let total = blocks.count * heads;
     let rounds = total.div_ceil(multiprocessors) as f64;
     let whole = rounds * blocks.longest;
-    if blocks.slope == 0.0 {
+    if blocks.slope == 0.0 || rounds <= 1.0 {
         return whole;
     }
     let chain = whole - blocks.slope * (sms / n * rounds * (rounds - 1.0) * 0.5);
-    let between_places = blocks.slope * (rounds - 1.0) * 0.5 * (1.0 - 1.0 / n);
-    let filled = ((total as f64 / sms - 1.0) / 0.9).clamp(0.0, 1.0);
-    let tail = TAIL * blocks.slope * (blocks.count as f64 - 1.0) * filled * (n - 1.0) / (n + 1.0);
-    (chain + between_places + tail).min(whole)
+    let many = blocks.longest + renewed(blocks, total as f64 / sms, rounds);
+    (chain + (many - chain) * (1.0 - 1.0 / n)).min(whole)
+}
+
+/// Nanoseconds until as many blocks have ended that the last of `per` a multiprocessor starts, lengths being evenly spread.
+fn renewed(blocks: &Blocks, per: f64, rounds: f64) -> f64 {
+    let shortest = blocks.shortest();
+    let spread = blocks.longest - shortest;
+    // While first blocks end, and second ones shorter than the difference to the first.
+    let second = |ended: f64| {
+        let alone = (shortest / spread).min(1.0);
+        shortest + spread * (ended.min(alone) + libm::log1p((ended - alone).max(0.0)))
+    };
+    if rounds <= 2.0 {
+        return second(per - 1.0);
+    }
+    // Later rounds spread as sums of so many lengths do, until they run into one another.
+    let mean = 0.5 * (shortest + blocks.longest);
+    let blurred = (spread * libm::sqrt(rounds - 1.0) / mean).min(1.0);
+    let start = mean * (rounds - 1.0 + blurred * (per - rounds + 0.5));
+    (start - blurred * blurred * spread * spread / (24.0 * mean)).max(second(1.0))
 }
 
 /// Nanoseconds of `heads` heads one after another, each from its longest block to its shortest.
 ///
-/// Two rounds fold: the longest blocks are followed by the shortest. With many heads the last one's longest block starts late. Against a
-/// simulated list the error is below 1% in the median, below 10% for 95 of 100 and at most 19%, with three heads. It falls with no argument.
+/// Two rounds fold: the longest blocks are followed by the shortest. With many heads the last one's longest block starts late, as in a renewal
+/// process. Against a simulated list the error is below 1% in the median, below 7% for 95 of 100 and at most 16%, with three heads. It falls
+/// with no argument.
 pub(crate) fn falling(blocks: &Blocks, heads: u64, multiprocessors: u64) -> f64 {
     let (sms, n, count) = (multiprocessors as f64, heads as f64, blocks.count as f64);
     let total = blocks.count * heads;
@@ -66,12 +76,9 @@ pub(crate) fn falling(blocks: &Blocks, heads: u64, multiprocessors: u64) -> f64 
     if rounds % 2 == 1 {
         folded += at((rounds - 1) as f64 * sms);
     }
-    // The last head starts when the heads before it leave multiprocessors free: in their second round as the first one's blocks end, later
-    // when their work is done but for what is left of the blocks that run.
-    let mean = blocks.sum() / count;
+    // The last head starts when so many blocks of the heads before it have ended.
     let before = (n - 1.0) * count / sms;
-    let running = 0.6 + 0.4 * ((count / sms - 0.5) * 2.0).clamp(0.0, 1.0);
-    let last = blocks.longest + mean * (1.4 * (before - 1.0)).min(before - running).max(0.0);
+    let last = if before > 1.0 { blocks.longest + renewed(blocks, before, before.ceil()) } else { blocks.longest };
     folded.max(last.min(rounds as f64 * blocks.longest))
 }
 
@@ -117,10 +124,12 @@ mod tests {
 
     #[test]
     fn closed_forms_follow_the_simulated_list() {
-        for (law, upwards, worst) in [(rising as fn(&_, _, _) -> _, true, 0.14), (falling, false, 0.20)] {
+        for (law, upwards, most, worst) in
+            [(rising as fn(&_, _, _) -> _, true, 0.04, 0.10), (falling, false, 0.07, 0.16)]
+        {
             let errors = errors(law, upwards);
             assert!(errors[errors.len() / 2] < 0.01, "{upwards}: {}", errors[errors.len() / 2]);
-            assert!(errors[errors.len() * 95 / 100] < 0.10, "{upwards}: {}", errors[errors.len() * 95 / 100]);
+            assert!(errors[errors.len() * 95 / 100] < most, "{upwards}: {}", errors[errors.len() * 95 / 100]);
             assert!(errors[errors.len() - 1] < worst, "{upwards}: {}", errors[errors.len() - 1]);
         }
     }

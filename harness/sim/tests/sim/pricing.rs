@@ -62,15 +62,15 @@ fn golden_prices() {
 }
 
 const GOLDEN: [u64; 10] = [
-    28_038_544_777,
-    84_937_746_277,
-    6_889_078_374,
-    20_095_271_395,
-    404_743_075,
-    6_889_078_374,
-    2_452_968_168,
-    3_257_209_520,
-    8_174_629_725_679_514,
+    28_071_991_091,
+    84_707_838_370,
+    6_873_309_042,
+    19_797_182_236,
+    404_223_333,
+    6_873_309_042,
+    2_464_001_274,
+    3_264_376_898,
+    8_069_766_672_701_122,
     26_591_999,
 ];
 
@@ -171,7 +171,8 @@ proptest! {
         let mut larger = tiles.clone();
         larger[at].1 += more;
         // Rows that see no key are dropped: keys let a tile alone reach 1024 rows, too.
-        if own_kernel(&tiles) == own_kernel(&larger) {
+        let no_faster = pass == Pass::Forward || !faster_kernel(&tiles, &larger);
+        if no_faster && own_kernel(&tiles) == own_kernel(&larger) {
             prop_assert!(price(pricing, pass, Mask::Causal, heads, &larger) >= before, "keys {tiles:?} {larger:?}");
         }
         // Across the diagonal, by little.
@@ -198,8 +199,8 @@ fn own_kernel(tiles: &[(u32, u32)]) -> bool {
     matches!(tiles, [(q, k)] if *q.min(k) >= 1024)
 }
 
-/// Cards, too, are faster with more: a tile alone runs a kernel of its own from 1024 rows (512 rows took longer), and without a mask another one
-/// where keys fill blocks of 128 (one key more took 10% longer).
+/// Cards, too, are faster with more: a tile alone runs a kernel of its own from 1024 rows (512 rows took longer), and another one
+/// where keys fill blocks of 128 (one key more took 10% longer forward without a mask, 3% backward).
 fn faster_kernel(before: &[(u32, u32)], after: &[(u32, u32)]) -> bool {
     match (before, after) {
         ([(q, k)], [(rows, keys)]) => (*q < 1024 && *rows >= 1024) || (k % 128 != 0 && keys % 128 == 0),
