@@ -108,6 +108,21 @@ fn backward_steps_are_of_64_rows() {
 }
 
 #[test]
+fn keys_that_fill_no_block_slow_a_tile_alone() {
+    let pricing = pricing();
+    for (pass, mask, range) in [
+        (Pass::Forward, Mask::Causal, 1.0..1.02),
+        (Pass::Forward, Mask::Full, 1.08..1.15),
+        (Pass::Backward, Mask::Causal, 1.03..1.06),
+        (Pass::Backward, Mask::Full, 1.03..1.06),
+    ] {
+        let of = |k| price(&pricing, pass, mask, 4, &[(2048, k)]) as f64;
+        let share = of(65_537) / of(65_536);
+        assert!(range.contains(&share), "{pass:?} {mask:?}: {share}");
+    }
+}
+
+#[test]
 fn gradients_of_shared_keys_are_summed() {
     let pricing = pricing();
     let of = |pass, kv, tiles: &[(u32, u32)]| pricing.call_ps(pass, Mask::Causal, (16, kv), 128, tiles.iter().copied());
