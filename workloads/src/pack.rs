@@ -13,7 +13,9 @@ pub(crate) enum Packer {
 impl Packer {
     pub(crate) fn new(packing: Packing, window: u32) -> Self {
         match packing {
-            Packing::FirstFit { open, top_up } => Self::FirstFit(FirstFit::new(window, open as usize, top_up)),
+            Packing::FirstFit { open, top_up } => {
+                Self::FirstFit(FirstFit::new(window, open as usize, Packing::closing_room(top_up, window)))
+            }
             Packing::Cut => Self::OneOpen(OneOpen::new(window, false)),
             Packing::Split => Self::OneOpen(OneOpen::new(window, true)),
         }
@@ -148,7 +150,7 @@ mod tests {
     }
 
     fn ff(open: u32, top_up: u32) -> Packing {
-        Packing::FirstFit { open, top_up }
+        Packing::FirstFit { open, top_up: Some(top_up) }
     }
 
     #[test]
@@ -164,6 +166,18 @@ mod tests {
         // Room of at most 2 closes at once, topped up by one segment; no room, no segment.
         assert_eq!(pack(ff(2, 2), 10, &[8, 5, 5, 4, 3]), [vec![8, 2], vec![5, 5]]);
         assert_eq!(pack(ff(2, 2), 10, &[4, 3, 2]), [vec![4, 3, 2, 1]]);
+    }
+
+    #[test]
+    fn what_tops_up_a_short_window_is_a_small_part_of_it() {
+        let longest = |window| {
+            let windows = pack(Packing::FIRST_FIT, window, &vec![1; 3 * window as usize]);
+            windows.concat().into_iter().max()
+        };
+        assert_eq!(
+            (longest(200), longest(4096), longest(1 << 18), longest(1 << 19)),
+            (Some(1), Some(16), Some(1024), Some(1024))
+        );
     }
 
     #[test]
