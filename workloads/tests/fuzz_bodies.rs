@@ -1,5 +1,7 @@
 //! The bodies of the fuzz targets on random input, and on damaged copies of real input, which reach deeper.
 
+use std::ops::ControlFlow;
+
 use proptest::prelude::*;
 use skewbench_workloads::{ImportOptions, ReadOptions, fuzz_bodies, import};
 
@@ -8,7 +10,7 @@ fn parquet_file() -> Vec<u8> {
     let (input, out) = (folder.path().join("a.txt"), folder.path().join("a.parquet"));
     std::fs::write(&input, "5\n70\n1\n70\n5\n").unwrap();
     let options = ImportOptions { read: ReadOptions::default(), out: out.clone(), overwrite: false };
-    import(&[input], &options, &mut |_| {}).unwrap();
+    import(&[input], &options, &mut |_| ControlFlow::Continue(())).unwrap();
     std::fs::read(out).unwrap()
 }
 

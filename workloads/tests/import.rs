@@ -1,10 +1,12 @@
 //! Every format in, good and bad.
 
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use skewbench_workloads::{
-    Format, ImportOptions, ImportReport, Lists, Packing, Progress, ReadOptions, Workload, import, read_lengths,
+    Format, ImportError, ImportOptions, ImportReport, Lists, Packing, Progress, ReadOptions, Workload, import,
+    read_lengths,
 };
 
 struct Folder(tempfile::TempDir);
@@ -28,7 +30,7 @@ impl Folder {
     fn import(&self, inputs: &[PathBuf], read: ReadOptions) -> Result<(ImportReport, Vec<u64>), String> {
         let out = self.path("out.parquet");
         let options = ImportOptions { read, out: out.clone(), overwrite: true };
-        let report = import(inputs, &options, &mut |_| {}).map_err(|e| e.to_string())?;
+        let report = import(inputs, &options, &mut |_| ControlFlow::Continue(())).map_err(|e| e.to_string())?;
         Ok((report, read_lengths(&out, &ReadOptions::default()).map_err(|e| e.to_string())?))
     }
 
@@ -138,19 +140,28 @@ fn texts_are_tokenised_whole_and_in_order() {
     folder.write("docs/z.bin", large_binary);
     let mut last = Progress::default();
     let options = ImportOptions { read, out: folder.path("out.parquet"), overwrite: false };
-    let report = import(&[jsonl, csv, folder.path("docs")], &options, &mut |p| last = p).unwrap();
+    let report = import(&[jsonl, csv, folder.path("docs")], &options, &mut |p| {
+        last = p;
+        ControlFlow::Continue(())
+    })
+    .unwrap();
     let lengths = read_lengths(&options.out, &ReadOptions::default()).unwrap();
     assert_eq!(lengths, [3, 4, 1, 2, 2_000_000]);
     assert_eq!((report.skipped_empty, report.skipped_not_text), (4, 2));
     assert_eq!(last.documents, 5);
     assert_eq!(last.bytes_read, last.bytes_total);
     assert!(report.text_mb_per_s().unwrap() > 0.0);
-    assert!(import(&[folder.path("docs")], &options, &mut |_| {}).unwrap_err().to_string().contains("exists already"));
+    assert!(
+        import(&[folder.path("docs")], &options, &mut |_| ControlFlow::Continue(()))
+            .unwrap_err()
+            .to_string()
+            .contains("exists already")
+    );
 }
 
 #[test]
 fn bad_files_are_refused_with_file_and_line_and_nothing_is_written() {
-    let cases: [(&str, &[u8], &str); 41] = [
+    let cases: [(&str, &[u8], &str); 45] = [
         ("a.txt", b"", "a.txt: the file is empty"),
         ("a.txt", b"\n\n", "there is no document"),
         ("a.txt", b"5\n0\n", "a.txt:2: length 0"),
@@ -182,7 +193,11 @@ fn bad_files_are_refused_with_file_and_line_and_nothing_is_written() {
         ("a.jsonl", b"{\"tokens\": 1} {}", "a.jsonl:1: not a JSON object: trailing"),
         ("a.jsonl", b"[1, 2]\n", "a.jsonl:1: not a JSON object"),
         ("a.jsonl", b"{\"tokens\": 1}\n{\"tokns\": 1}\n", "a.jsonl:2: there is no field tokens or length"),
-        ("a.jsonl", b"\xff\xfe\x00", "a.jsonl:1: not a JSON object"),
+        ("a.jsonl", b"\xff\xfe\x00", "a.jsonl: the text is UTF-16"),
+        ("a.csv", b"\xfe\xff\x00t", "a.csv: the text is UTF-16"),
+        ("a.jsonl", b"\x80", "a.jsonl:1: not a JSON object"),
+        ("a.jsonl", b"{\"tokens\": 1, \"tokens\": 2}", "a.jsonl:1: the field \"tokens\" is there twice"),
+        ("a.csv", b"tokens,x,tokens\n1,2,3\n", "a.csv:1: there are several columns \"tokens\""),
         ("a.npy", b"", "a.npy: the file is empty"),
         ("a.npy", b"\x93NUMPY", "a.npy: not a .npy file"),
         ("a.npy", &[0; 100], "a.npy: not a .npy file"),
@@ -239,6 +254,39 @@ fn a_parquet_file_cut_or_damaged_anywhere_is_an_error_or_right() {
 }
 
 #[test]
+fn byte_order_marks_are_no_content() {
+    for (name, bytes) in [
+        ("a.jsonl", &b"\xef\xbb\xbf{\"tokens\": 7}\n"[..]),
+        ("a.csv", b"\xef\xbb\xbftokens\n7\n"),
+        ("a.txt", b"\xef\xbb\xbf7\n"),
+    ] {
+        let folder = Folder::new();
+        assert_eq!(folder.import(&[folder.write(name, bytes)], ReadOptions::default()).unwrap().1, [7], "{name}");
+    }
+}
+
+/// `decimal.parquet` and `small.parquet` hold a column `tokens` of decimal128(10, 0) and of int8, written by pyarrow 26.
+#[test]
+fn columns_of_types_that_are_not_read_are_named() {
+    for (file, kind) in [("decimal.parquet", "Decimal"), ("small.parquet", "Int8")] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(file);
+        let error = read_lengths(&path, &ReadOptions::default()).unwrap_err().to_string();
+        assert!(error.contains(&format!("{file}: the column \"tokens\" is of type {kind}")), "{error}");
+        assert!(!error.contains('\n'), "{error}");
+    }
+}
+
+#[test]
+fn an_import_that_is_told_to_stop_leaves_nothing() {
+    let folder = Folder::new();
+    let lines = folder.write("a.txt", "123\n".repeat(600_000));
+    let options = ImportOptions { read: ReadOptions::default(), out: folder.path("out.parquet"), overwrite: false };
+    let error = import(&[lines], &options, &mut |_| ControlFlow::Break(())).unwrap_err();
+    assert!(matches!(error, ImportError::Stopped), "{error}");
+    assert_eq!(folder.names(), ["a.txt"]);
+}
+
+#[test]
 fn options_that_do_not_go_together_are_refused() {
     let folder = Folder::new();
     let tokenizer = folder.write("tokenizer.json", TOKENIZER);
@@ -260,7 +308,12 @@ fn options_that_do_not_go_together_are_refused() {
             .contains("a.lengths: not a Hugging Face tokenizer.json")
     );
     let options = ImportOptions { read: with(None), out: folder.path("no/such/folder/x.parquet"), overwrite: false };
-    assert!(import(&[lines], &options, &mut |_| {}).unwrap_err().to_string().contains("cannot be written"));
+    assert!(
+        import(&[lines], &options, &mut |_| ControlFlow::Continue(()))
+            .unwrap_err()
+            .to_string()
+            .contains("cannot be written")
+    );
 }
 
 #[test]

@@ -5,8 +5,10 @@
 
 mod error;
 mod nearest;
+mod shield;
 mod strict;
 
 pub use error::ConfigError;
 pub use nearest::{hint, nearest};
+pub use shield::shielded;
 pub use strict::{load_strict, parse_strict, parse_strict_json};

@@ -10,6 +10,17 @@ use super::options::ReadOptions;
 /// Longest line that is taken into memory.
 const MAX_LINE: u64 = 1 << 30;
 
+/// The bytes of a text in UTF-8 after its byte order mark, if it has one.
+pub(crate) fn unmarked<R: BufRead>(mut reader: R, file: &Path) -> Result<R, ImportError> {
+    let start = reader.fill_buf().map_err(|e| ImportError::read(file, &e))?;
+    if start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff") {
+        return Err(ImportError::file(file, "the text is UTF-16; convert it to UTF-8 (iconv -f UTF-16 -t UTF-8)"));
+    }
+    let mark = if start.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
+    reader.consume(mark);
+    Ok(reader)
+}
+
 /// Reads a line with its end into `line`; false at the end of the file.
 pub(crate) fn read_line(
     reader: &mut impl BufRead,
@@ -26,15 +37,15 @@ pub(crate) fn read_line(
 }
 
 /// Reads one whole number a line; blank lines are allowed.
-pub(crate) fn read_lines(mut reader: impl BufRead, file: &Path, intake: &mut Intake<'_>) -> Result<(), ImportError> {
+pub(crate) fn read_lines(reader: impl BufRead, file: &Path, intake: &mut Intake<'_>) -> Result<(), ImportError> {
+    let mut reader = unmarked(reader, file)?;
     let mut line = Vec::new();
     let mut number = 0;
     while read_line(&mut reader, &mut line, file, number + 1)? {
         number += 1;
         intake.bytes(line.len() as u64);
-        let start = if number == 1 { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&line) } else { &line };
-        if !start.trim_ascii().is_empty() {
-            intake.length(length::from_text(start).map_err(|what| ImportError::line(file, number, what))?)?;
+        if !line.trim_ascii().is_empty() {
+            intake.length(length::from_text(&line).map_err(|what| ImportError::line(file, number, what))?)?;
         }
     }
     Ok(())
@@ -42,24 +53,28 @@ pub(crate) fn read_lines(mut reader: impl BufRead, file: &Path, intake: &mut Int
 
 /// Reads the wanted column of a table with a header line.
 pub(crate) fn read_table(
-    reader: impl Read,
+    reader: impl BufRead,
     delimiter: u8,
     file: &Path,
     options: &ReadOptions,
     intake: &mut Intake<'_>,
 ) -> Result<(), ImportError> {
-    let mut table = csv::ReaderBuilder::new().delimiter(delimiter).from_reader(reader);
+    let mut table = csv::ReaderBuilder::new().delimiter(delimiter).from_reader(unmarked(reader, file)?);
     let headers: Vec<String> = table
         .byte_headers()
         .map_err(|e| bad_table(file, &e))?
         .iter()
-        .map(|h| String::from_utf8_lossy(h.strip_prefix(b"\xef\xbb\xbf").unwrap_or(h)).trim().to_owned())
+        .map(|h| String::from_utf8_lossy(h).trim().to_owned())
         .collect();
     let fields = options.fields();
     let column = fields
         .iter()
         .find_map(|field| headers.iter().position(|h| h == field))
         .ok_or_else(|| ImportError::line(file, 1, missing("column", &fields, &headers)))?;
+    let named = &headers[column];
+    if headers.iter().filter(|h| *h == named).count() > 1 {
+        return Err(ImportError::line(file, 1, format!("there are several columns {named:?}; rename all but one")));
+    }
     let mut record = csv::ByteRecord::new();
     let mut at = 0;
     while table.read_byte_record(&mut record).map_err(|e| bad_table(file, &e))? {

@@ -31,6 +31,9 @@ pub enum ImportError {
         /// What is wrong and what to do.
         what: String,
     },
+    /// The caller has asked to stop.
+    #[error("interrupted; nothing was written")]
+    Stopped,
     /// The options do not go together.
     #[error("{0}")]
     Options(String),

@@ -1,3 +1,4 @@
+use std::ops::ControlFlow;
 use std::time::Instant;
 
 use super::error::ImportError;
@@ -14,7 +15,8 @@ const REPORT_EVERY: u64 = 1 << 20;
 /// Takes lengths and texts from the readers, tokenises, counts, and hands lengths on in batches.
 pub(crate) struct Intake<'a> {
     emit: &'a mut dyn FnMut(&[u64]) -> Result<(), ImportError>,
-    report: &'a mut dyn FnMut(Progress),
+    report: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
+    stopped: bool,
     counter: Option<Counter>,
     lengths: Vec<u64>,
     texts: Vec<String>,
@@ -34,11 +36,12 @@ impl<'a> Intake<'a> {
         counter: Option<Counter>,
         bytes_total: u64,
         emit: &'a mut dyn FnMut(&[u64]) -> Result<(), ImportError>,
-        report: &'a mut dyn FnMut(Progress),
+        report: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Self {
         Self {
             emit,
             report,
+            stopped: false,
             counter,
             lengths: Vec::with_capacity(BATCH),
             texts: Vec::new(),
@@ -64,8 +67,13 @@ impl<'a> Intake<'a> {
         self.progress.bytes_read += count;
         if self.progress.bytes_read - self.reported >= REPORT_EVERY {
             self.reported = self.progress.bytes_read;
-            (self.report)(self.progress);
+            self.tell();
         }
+    }
+
+    /// Reports progress; the next batch ends the reading if the caller has asked to stop.
+    fn tell(&mut self) {
+        self.stopped |= (self.report)(self.progress).is_break();
     }
 
     /// Takes the length of a document; the caller has checked it.
@@ -109,15 +117,21 @@ impl<'a> Intake<'a> {
         let texts = std::mem::take(&mut self.texts);
         self.waiting_bytes = 0;
         let Some(counter) = &self.counter else { return Ok(()) };
+        if self.stopped {
+            return Err(ImportError::Stopped);
+        }
         let counts = counter.count_all(&texts)?;
         for (text, tokens) in texts.iter().zip(counts) {
             self.take_count(tokens, text.len() as u64)?;
         }
-        (self.report)(self.progress);
+        self.tell();
         Ok(())
     }
 
     fn hand_on(&mut self) -> Result<(), ImportError> {
+        if self.stopped {
+            return Err(ImportError::Stopped);
+        }
         if !self.lengths.is_empty() {
             (self.emit)(&self.lengths)?;
             self.lengths.clear();
@@ -129,7 +143,7 @@ impl<'a> Intake<'a> {
     pub(crate) fn finish(mut self) -> Result<ImportReport, ImportError> {
         self.tokenise()?;
         self.hand_on()?;
-        (self.report)(self.progress);
+        self.tell();
         if self.progress.documents == 0 {
             let skipped = self.skipped_empty + self.skipped_not_text;
             return Err(ImportError::Options(format!(

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::delimited::read_line;
+use super::delimited::{read_line, unmarked};
 use super::error::ImportError;
 use super::intake::Intake;
 use super::length;
@@ -12,11 +12,12 @@ use super::options::{Lists, ReadOptions};
 
 /// Reads one JSON object a line and takes the wanted field.
 pub(crate) fn read(
-    mut reader: impl BufRead,
+    reader: impl BufRead,
     file: &Path,
     options: &ReadOptions,
     intake: &mut Intake<'_>,
 ) -> Result<(), ImportError> {
+    let mut reader = unmarked(reader, file)?;
     let fields = options.fields();
     let mut line = Vec::new();
     let mut number = 0;
@@ -110,7 +111,11 @@ impl<'de> Visitor<'de> for FieldOf<'_> {
         let mut others = Vec::new();
         while let Some(found) = map.next_key_seed(KeyOf(self.fields))? {
             match found {
-                Ok(rank) if best.as_ref().is_none_or(|(b, _)| rank <= *b) => {
+                Ok(rank) if best.as_ref().is_some_and(|(b, _)| rank == *b) => {
+                    map.next_value::<IgnoredAny>()?;
+                    best = Some((rank, Value::Bad(format!("the field {:?} is there twice", self.fields[rank]))));
+                }
+                Ok(rank) if best.as_ref().is_none_or(|(b, _)| rank < *b) => {
                     best = Some((rank, map.next_value_seed(ValueOf(self.lists))?));
                 }
                 Ok(_) => {

@@ -3,11 +3,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use polars_core::error::PolarsResult;
-use polars_core::prelude::{Column, DataFrame, DataType};
+use polars_core::prelude::{ArrowDataType, Column, DataFrame, DataType};
 use polars_io::SerReader;
 use polars_io::mmap::MmapBytesReader;
 use polars_io::parquet::metadata::FileMetadataRef;
 use polars_io::parquet::read::{ParallelStrategy, ParquetReader, infer_schema};
+use skewbench_config::shielded;
 
 use super::error::ImportError;
 use super::intake::Intake;
@@ -27,16 +28,24 @@ pub(crate) fn read(
     intake: &mut Intake<'_>,
 ) -> Result<(), ImportError> {
     let size = check_ends(&mut reader, file)?;
-    let (metadata, names) = guard(file, || {
+    let (metadata, schema) = guard(file, || {
         let metadata = open(&mut reader)?;
-        let names: Vec<String> = infer_schema(&metadata)?.iter_names().map(ToString::to_string).collect();
-        Ok((metadata, names))
+        let schema = infer_schema(&metadata)?;
+        Ok((metadata, schema))
     })?;
+    let names: Vec<String> = schema.iter_names().map(ToString::to_string).collect();
     let fields = options.fields();
     let field = fields
         .iter()
         .find(|field| names.iter().any(|n| n == *field))
         .ok_or_else(|| ImportError::file(file, missing("column", &fields, &names)))?;
+    if names.iter().filter(|name| name == field).count() > 1 {
+        return Err(ImportError::file(file, format!("there are several columns {field:?}; rename all but one")));
+    }
+    if let Some(unread) = schema.get(field).map(|f| &f.dtype).filter(|kind| !is_read(kind)) {
+        let what = "save it as integers of 32 or 64 bits, lists of these, or texts";
+        return Err(ImportError::file(file, format!("the column {field:?} is of type {unread:?}; {what}")));
+    }
     guard(file, || Ok(pages::check(&mut reader, size, &metadata, field)))?.map_err(|why| bad(file, &why))?;
     let rows = metadata.num_rows;
     let mut first = 0;
@@ -61,6 +70,17 @@ pub(crate) fn read(
         intake.bytes((size as f64 * count as f64 / rows as f64) as u64);
     }
     Ok(())
+}
+
+/// True of types that this build of the decoder has.
+fn is_read(kind: &ArrowDataType) -> bool {
+    use ArrowDataType as T;
+    match kind {
+        T::Int32 | T::Int64 | T::UInt32 | T::UInt64 | T::Float32 | T::Float64 => true,
+        T::Utf8 | T::LargeUtf8 | T::Utf8View => true,
+        T::List(item) | T::LargeList(item) => is_read(&item.dtype),
+        _ => false,
+    }
 }
 
 /// Metadata of the file, its key-value pairs left out. Among them is the Arrow schema of the writer, which asks for
@@ -110,16 +130,14 @@ fn check_ends(reader: &mut impl MmapBytesReader, file: &Path) -> Result<u64, Imp
         (_, head, _) if &head == b"PAR1" => {
             Err(ImportError::file(file, "the Parquet file is truncated; copy it again"))
         }
-        _ => Err(ImportError::file(file, "not a Parquet file; give the format or the right suffix")),
+        _ => Err(ImportError::file(file, "not a Parquet file; rename it to what it is")),
     }
 }
 
 /// Runs the decoder. It trusts metadata in places: a damaged file may make it panic instead of returning an error.
 fn guard<T>(file: &Path, decode: impl FnOnce() -> PolarsResult<T>) -> Result<T, ImportError> {
-    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)) {
-        Ok(result) => result.map_err(|e| bad(file, &e.to_string())),
-        Err(_) => Err(bad(file, "it is damaged")),
-    }
+    let result = shielded(decode).map_err(|why| bad(file, &format!("it is damaged: {why}")))?;
+    result.map_err(|e| bad(file, &e.to_string()))
 }
 
 fn take(

@@ -1,5 +1,6 @@
 use std::fs::File;
 use std::io::{BufReader, Cursor};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use walkdir::WalkDir;
@@ -14,14 +15,14 @@ use super::{delimited, jsonl, npy, parquet, text};
 /// Reads lengths or texts from files and folders and writes their lengths to one Parquet file.
 ///
 /// Memory does not grow with the input. Documents keep the order of `paths`; folders are walked in the order of names,
-/// links are not followed. `progress` is called about once a megabyte.
+/// links are not followed. `progress` is called about once a megabyte; the import ends soon after it breaks off.
 ///
 /// # Errors
-/// Anything that is not as it should be, with file and line; then nothing is written.
+/// Anything that is not as it should be, with file and line, and [`ImportError::Stopped`]; then nothing is written.
 pub fn import(
     paths: &[PathBuf],
     options: &ImportOptions,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<ImportReport, ImportError> {
     let inputs = inputs(paths, &options.read)?;
     let counter = options.read.tokenizer.as_deref().map(Counter::open).transpose()?;
@@ -43,7 +44,7 @@ pub fn read_lengths(path: &Path, options: &ReadOptions) -> Result<Vec<u64>, Impo
         all.extend_from_slice(lengths);
         Ok(())
     };
-    read_all(&inputs, options, counter, &mut emit, &mut |_| {})?;
+    read_all(&inputs, options, counter, &mut emit, &mut |_| ControlFlow::Continue(()))?;
     Ok(all)
 }
 
@@ -54,7 +55,7 @@ pub(crate) fn read_bytes(bytes: &[u8], format: Format, options: &ReadOptions) ->
         all.extend_from_slice(lengths);
         Ok(())
     };
-    let mut quiet = |_| {};
+    let mut quiet = |_| ControlFlow::Continue(());
     let mut intake = Intake::new(None, bytes.len() as u64, &mut emit, &mut quiet);
     let file = Path::new("input");
     match format {
@@ -107,7 +108,7 @@ fn inputs(paths: &[PathBuf], options: &ReadOptions) -> Result<Vec<Input>, Import
         let format = options.format_of(path).ok_or_else(|| {
             let known = "jsonl, csv, tsv, parquet, npy, txt";
             let packed = matches!(suffix(path).as_deref(), Some("gz" | "zst" | "xz" | "bz2" | "zip"));
-            let remedy = if packed { "unpack it first" } else { "rename it or give the format" };
+            let remedy = if packed { "unpack it first" } else { "rename it to what it is" };
             ImportError::file(path, format!("not one of the known suffixes ({known}); {remedy}"))
         })?;
         match (format, options.tokenizer.is_some()) {
@@ -130,7 +131,7 @@ fn read_all(
     options: &ReadOptions,
     counter: Option<Counter>,
     emit: &mut dyn FnMut(&[u64]) -> Result<(), ImportError>,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<ImportReport, ImportError> {
     let total = inputs.iter().map(|i| i.bytes).sum();
     let mut intake = Intake::new(counter, total, emit, progress);

@@ -1,13 +1,11 @@
-use std::cell::Cell;
 use std::io::{Cursor, Write};
-use std::panic::AssertUnwindSafe;
 use std::path::Path;
-use std::sync::Once;
 
 use polars_core::prelude::{DataFrame, DataType, IntoColumn, NamedFrom, Series};
 use polars_io::SerReader;
 use polars_io::parquet::read::{ParallelStrategy, ParquetReader};
 use polars_io::parquet::write::{BatchedWriter, ParquetCompression, ParquetWriter};
+use skewbench_config::shielded;
 
 use super::{Column, ColumnType, StrColumn, Table, pages};
 use crate::{StoreError, durable};
@@ -166,6 +164,8 @@ pub(crate) fn visit_parquet_columns(
         }
         Ok(())
     })
+    .map_err(|why| format!("is not a valid parquet file: {why}"))
+    .flatten()
     .map_err(|what| StoreError::damaged(file, what))
 }
 
@@ -208,30 +208,5 @@ fn from_series(series: &Series) -> Result<Column, String> {
         DataType::Boolean => Column::Bool(series.bool().map_err(text)?.iter().flatten().collect()),
         DataType::String => Column::Str(series.str().map_err(text)?.iter().flatten().collect::<StrColumn>()),
         other => return Err(format!("column {name} is {other}; tables hold u32, u64, f64, strings and flags")),
-    })
-}
-
-thread_local! {
-    static SHIELDED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Turns a panic of the Parquet reader on a malformed file into an error, and keeps it off the terminal.
-fn shielded<T>(read: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        let previous = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            let reader_thread = std::thread::current().name().is_some_and(|name| name.starts_with("polars"));
-            if !reader_thread && !SHIELDED.get() {
-                previous(info);
-            }
-        }));
-    });
-    let outer = SHIELDED.replace(true);
-    let result = std::panic::catch_unwind(AssertUnwindSafe(read));
-    SHIELDED.set(outer);
-    result.unwrap_or_else(|cause| {
-        let text = cause.downcast_ref::<String>().map(String::as_str).or_else(|| cause.downcast_ref::<&str>().copied());
-        Err(format!("is not a valid parquet file: {}", text.unwrap_or("the reader gave up")))
     })
 }
