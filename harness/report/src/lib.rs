@@ -33,4 +33,5 @@ pub use model::{
     Citation, Download, Failure, Kind, Page, RunCard, Section, Site, Status, SummaryRow, SystemCard, Verdict,
     WorkloadCard,
 };
+pub use names::FIXED as FIXED_PAGES;
 pub use render::{Rendered, render};

@@ -8,7 +8,7 @@ use crate::model::Site;
 /// Longest name of a page and id of a figure.
 const LONGEST: usize = 80;
 /// Pages that every report has, and that of runs.
-pub(crate) const FIXED: [&str; 5] = ["index", "method", "environment", "gaps", "runs"];
+pub const FIXED: [&str; 5] = ["index", "method", "environment", "gaps", "runs"];
 
 /// True for a name that is safe as a file's and as an anchor's.
 pub(crate) fn usable(name: &str) -> bool {

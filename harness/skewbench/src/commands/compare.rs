@@ -1,12 +1,13 @@
 //! `skewbench compare`: two runs on the batches that both have.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 use skewbench_store::stats::Verdict;
 
+use super::folder::ReportFolder;
 use super::output;
-use super::report::{NamedRun, render_runs, run_folders};
+use super::report::{NamedRun, render_runs};
 use crate::cells::Resources;
 use crate::cli::CompareArgs;
 use crate::failure::{Exit, Failure};
@@ -20,12 +21,12 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     if args.fail_on.is_some_and(|percent| !percent.is_finite() || percent < 0.0) {
         return Err(Failure::usage("--fail-on takes a percentage of at least 0"));
     }
-    let (baseline_folders, subject_folders) = (folders(&args.baseline)?, folders(&args.subject)?);
+    let runs = [NamedRun::open(&args.baseline)?, NamedRun::open(&args.subject)?];
     let mut resources = Resources::default();
     let mut open = |folders: &[PathBuf]| -> Result<Vec<Loaded>, Failure> {
         folders.iter().map(|folder| Loaded::open(folder, &mut resources)).collect()
     };
-    let (baseline, subject) = (open(&baseline_folders)?, open(&subject_folders)?);
+    let (baseline, subject) = (open(runs[0].folders())?, open(runs[1].folders())?);
     let rows = compare_runs(&baseline.iter().collect::<Vec<_>>(), &subject.iter().collect::<Vec<_>>(), &resources)?;
     if rows.is_empty() {
         return Err(Failure::config(format!(
@@ -37,21 +38,13 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     let worse: Vec<String> = rows.iter().filter_map(|row| regression(row, args.fail_on?)).collect();
     output::records(&rows.iter().map(record).collect::<Vec<_>>(), args.format)?;
     if let Some(out) = &args.out {
-        let runs = [(&args.baseline, baseline_folders), (&args.subject, subject_folders)];
-        let runs: Vec<NamedRun> = runs.into_iter().map(|(path, folders)| NamedRun::new(path, folders)).collect();
+        let folder = ReportFolder::open(out, &[])?;
         let (rows, page) = render_runs(&runs, None, out)?;
         write_summary(&rows, &out.join("summary.json"))?;
+        folder.finish()?;
         eprintln!("report: {}", page.with_file_name("runs.html").display());
     }
     if worse.is_empty() { Ok(()) } else { Err(Failure::new(Exit::Regression, worse.join("; "))) }
-}
-
-fn folders(path: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let folders = run_folders(path);
-    if folders.is_empty() {
-        return Err(Failure::config(format!("{}: no run in this folder", path.display())));
-    }
-    Ok(folders)
 }
 
 /// What got worse by more than so many percent, in words.

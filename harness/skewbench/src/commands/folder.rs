@@ -10,6 +10,47 @@ use crate::failure::Failure;
 /// Folder of a study's runs below its own.
 const RUNS: &str = "run";
 
+/// Lies in the folder of a report that is not whole yet, so that what an interrupted process left is known as its own.
+const UNFINISHED: &str = ".unfinished";
+
+/// The folder that a report is written to, apart from the folder of a study.
+pub(super) struct ReportFolder<'a>(&'a Path);
+
+impl<'a> ReportFolder<'a> {
+    /// Accepts a folder that is new, empty, or holds a report, whole or not: `summary.json`, or what `also` names.
+    ///
+    /// # Errors
+    /// A folder of other files, one that cannot be written to.
+    pub(super) fn open(out: &'a Path, also: &[&str]) -> Result<Self, Failure> {
+        let holds = |name: &str| out.join(name).exists();
+        let known = holds(RUNS) || holds("summary.json") || also.iter().any(|name| holds(name)) || holds(UNFINISHED);
+        let refuse = |what: String| Failure::config(format!("{}: {what}", out.display()));
+        if !known && fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some()) {
+            return Err(refuse("holds files and no report; choose an empty or new folder with --out".into()));
+        }
+        if !known {
+            fs::create_dir_all(out)
+                .and_then(|()| File::create(out.join(UNFINISHED)))
+                .map_err(|e| refuse(format!("cannot be written to: {e}")))?;
+        }
+        Ok(Self(out))
+    }
+
+    /// The report is whole.
+    ///
+    /// # Errors
+    /// A mark that cannot be removed.
+    pub(super) fn finish(self) -> Result<(), Failure> {
+        let mark = self.0.join(UNFINISHED);
+        match fs::remove_file(&mark) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                Err(Failure::config(format!("{}: cannot be removed: {e}", mark.display())))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Folder of an experiment's run below the study's folder.
 pub(super) fn run_folder(out: &Path, id: &str) -> PathBuf {
     out.join(RUNS).join(id.replace(['/', '\\'], "-"))

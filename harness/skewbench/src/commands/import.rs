@@ -3,9 +3,10 @@
 use serde_json::{Map, Value, json};
 use skewbench_sim::step_model::Recompute;
 
+use super::folder::ReportFolder;
 use super::output;
 use super::plan::{end_programs, layout, options};
-use super::report::{foreign, this_command};
+use super::report::this_command;
 use crate::cells::Resources;
 use crate::cli::ImportTimesArgs;
 use crate::failure::Failure;
@@ -20,12 +21,12 @@ use crate::scheduler::watch_interruptions;
 /// A file that cannot be used, with its line; a layout or system that cannot be run; times that do not grow with what is predicted.
 pub fn run(args: &ImportTimesArgs) -> Result<(), Failure> {
     watch_interruptions();
+    if let Some(path) = args.write.as_ref().filter(|path| path.extension().is_none_or(|suffix| suffix != "json")) {
+        let what = "a profile is found by a name that ends with .json";
+        return Err(Failure::usage(format!("--write {}: {what}", path.display())));
+    }
     if let Some(path) = args.write.as_ref().filter(|path| path.exists() && !args.force) {
         return Err(Failure::config(format!("{}: exists; --force replaces it", path.display())));
-    }
-    if let Some(out) = args.out.as_ref().filter(|out| foreign(out) && !out.join("imported.html").exists()) {
-        let what = "holds files and no report; choose an empty or new folder with --out";
-        return Err(Failure::config(format!("{}: {what}", out.display())));
     }
     let mut resources = Resources::default();
     let layout_of = layout(&args.layout)?;
@@ -70,6 +71,7 @@ pub fn run(args: &ImportTimesArgs) -> Result<(), Failure> {
         Ok::<_, Failure>((path, adapted(pricing.profile(), &fit, &observations, (name, &run))?))
     });
     let written = written.transpose()?;
+    let folder = args.out.as_deref().map(|out| ReportFolder::open(out, &["imported.html"])).transpose()?;
     output::records(&rows(&imported, &fit), args.format)?;
     if let Some((path, (profile, said))) = written {
         let text = serde_json::to_string_pretty(&profile).map_err(Failure::internal)?;
@@ -81,7 +83,7 @@ pub fn run(args: &ImportTimesArgs) -> Result<(), Failure> {
         let page = render_imported(&imported, args.templates.as_deref(), out)?;
         eprintln!("report: {}", page.with_file_name("imported.html").display());
     }
-    Ok(())
+    folder.map_or(Ok(()), ReportFolder::finish)
 }
 
 /// What the profile says, what fits, and how far either is from the times.

@@ -51,6 +51,12 @@ pub fn run(args: &RecommendArgs) -> Result<(), Failure> {
     if args.steps == 0 {
         return Err(Failure::usage("--steps 0; give at least 1, and 5 for verdicts"));
     }
+    if args.window == Some(0) {
+        return Err(Failure::usage("--window 0; give tokens of a packed sequence"));
+    }
+    if let Some(twice) = (1..args.layouts.len()).find(|i| args.layouts[..*i].contains(&args.layouts[*i])) {
+        return Err(Failure::usage(format!("--layout {} is given twice", args.layouts[twice])));
+    }
     let found = experiment(args)?;
     let scale = Scale {
         systems: args.systems.clone(),

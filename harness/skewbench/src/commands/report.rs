@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 use skewbench_cluster::batch::shell_word;
 
+use super::folder::ReportFolder;
 use super::{output, run};
 use crate::cells::Resources;
 use crate::cli::ReportArgs;
@@ -16,19 +17,17 @@ use crate::present::{Loaded, Rendering, RunGroup, evaluate, render, write_summar
 /// # Errors
 /// Folders that are no runs, templates that cannot be used.
 pub fn run(args: &ReportArgs) -> Result<(), Failure> {
-    let folders: Vec<PathBuf> = args.runs.iter().flat_map(|run| run_folders(run)).collect();
-    if folders.is_empty() {
-        return Err(Failure::config(format!("{}: no run in this folder", args.runs[0].display())));
-    }
+    let runs = args.runs.iter().map(|path| NamedRun::open(path)).collect::<Result<Vec<_>, _>>()?;
     let out = match (&args.out, args.runs.as_slice()) {
         (Some(out), _) => out.clone(),
-        (None, [run]) if folders == [run.clone()] => beside(run),
+        (None, [run]) if runs[0].folders == [run.clone()] => beside(run),
         (None, [study]) => study.clone(),
         (None, _) => return Err(Failure::usage("several runs need a folder for their report; give one with --out")),
     };
-    let runs: Vec<NamedRun> = args.runs.iter().map(|path| NamedRun::new(path, run_folders(path))).collect();
+    let folder = ReportFolder::open(&out, &[])?;
     let (rows, page) = render_runs(&runs, args.templates.as_deref(), &out)?;
     write_summary(&rows, &out.join("summary.json"))?;
+    folder.finish()?;
     output::line(page.display())?;
     run::judge(&rows)
 }
@@ -41,27 +40,33 @@ pub struct NamedRun {
 
 impl NamedRun {
     /// The run at a path that a user gave, named after the last part of the path.
-    pub fn new(path: &Path, folders: Vec<PathBuf>) -> Self {
+    ///
+    /// # Errors
+    /// A path without runs.
+    pub fn open(path: &Path) -> Result<Self, Failure> {
+        let folders = run_folders(path);
+        if folders.is_empty() {
+            return Err(Failure::config(format!("{}: no run in this folder", path.display())));
+        }
         let last = path.canonicalize().ok().and_then(|p| p.file_name().map(|n| n.to_string_lossy().into_owned()));
-        Self { name: last.unwrap_or_else(|| path.display().to_string()), folders }
+        Ok(Self { name: last.unwrap_or_else(|| path.display().to_string()), folders })
+    }
+
+    /// The folders of its experiments.
+    pub fn folders(&self) -> &[PathBuf] {
+        &self.folders
     }
 }
 
 /// Renders runs into `out` and returns the summary rows with the path of the page.
 ///
 /// # Errors
-/// As [`run()`], and a folder that holds something else than a report.
+/// As [`run()`].
 pub fn render_runs(
     runs: &[NamedRun],
     templates: Option<&Path>,
     out: &Path,
 ) -> Result<(Vec<skewbench_store::SummaryRow>, PathBuf), Failure> {
-    if foreign(out) {
-        return Err(Failure::config(format!(
-            "{}: holds files and no report; choose an empty or new folder with --out",
-            out.display()
-        )));
-    }
     let mut resources = Resources::default();
     let mut experiments = Vec::new();
     let mut groups: Vec<RunGroup> = Vec::new();
@@ -129,13 +134,6 @@ fn command(line: &[String]) -> String {
 fn beside(run: &Path) -> PathBuf {
     let name = run.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_else(|| "run".into());
     run.with_file_name(format!("{name}-report"))
-}
-
-/// True for a folder that something else than a report was written to.
-pub(super) fn foreign(out: &Path) -> bool {
-    let holds = |name: &str| out.join(name).exists();
-    let empty = std::fs::read_dir(out).map_or(true, |mut entries| entries.next().is_none());
-    !empty && !holds("summary.json") && !holds("run")
 }
 
 /// Removes what a process left that was killed while it wrote a page or a summary.

@@ -6,8 +6,10 @@ use skewbench_store::StoreError;
 
 use super::output;
 use super::report::run_folders;
+use crate::cells::Resources;
 use crate::cli::ResultsCommand;
 use crate::failure::{Exit, Failure};
+use crate::present::Loaded;
 use crate::scheduler::store_failure;
 use crate::terminal::printable;
 
@@ -37,7 +39,7 @@ fn folders(run: &Path) -> Result<Vec<PathBuf>, Failure> {
 fn check(run: &Path) -> Result<(), Failure> {
     let mut problems = 0;
     for folder in folders(run)? {
-        let report = match skewbench_store::check(&folder) {
+        let mut report = match skewbench_store::check(&folder) {
             Ok(report) => report,
             Err(error @ StoreError::Damaged { .. }) => {
                 output::line(printable(&format!("{}: NOT sound\n  {error}", folder.display())))?;
@@ -46,6 +48,12 @@ fn check(run: &Path) -> Result<(), Failure> {
             }
             Err(error) => return Err(store_failure(error)),
         };
+        // Tables may be whole as files and lack what the experiment has.
+        if report.is_sound()
+            && let Err(failure) = Loaded::open(&folder, &mut Resources::default())
+        {
+            report.problems.push(failure.message);
+        }
         output::line(format!(
             "{}: {} of {} cells finished, {} failed, {} rows in {} files, {}",
             folder.display(),
@@ -68,6 +76,12 @@ fn check(run: &Path) -> Result<(), Failure> {
 /// One run becomes one archive; a folder of several runs becomes a folder of archives.
 fn export(run: &Path, out: &Path) -> Result<(), Failure> {
     let folders = folders(run)?;
+    let above = out.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let inside = |folder: &PathBuf| folder.canonicalize().ok().zip(above.canonicalize().ok());
+    if folders.iter().filter_map(inside).any(|(folder, above)| above.starts_with(folder)) {
+        let what = "lies in the run, which would no longer be what was sealed; choose a place outside";
+        return Err(Failure::config(format!("{}: {what}", out.display())));
+    }
     if let [one] = folders.as_slice() {
         skewbench_store::export(one, out).map_err(store_failure)?;
         return output::line(out.display());

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use skewbench_plan::Layout;
+use skewbench_sim::step_model::{ShardGroups, Sharding};
 use toml::de::{DeTable, DeValue};
 
 use crate::cells::CellSpec;
 use crate::experiment::{Axis, Expanded, Kind, Metric};
 use crate::failure::{Failure, nearest};
+use crate::present::is_reserved;
 
 /// Most steps of a cell.
 const MOST_STEPS: u32 = 1_000_000;
@@ -23,6 +26,14 @@ pub(super) fn validate(expanded: &Expanded, changes: &[String]) -> Result<(), Fa
     if !names_a_file(&e.figure) {
         let why = "name it with lower-case letters, digits, '-', '_' and '.', starting with a letter or digit, at most 80 characters";
         return Err(place.error(&["figure"], format!("{:?} cannot name a file; {why}", e.figure)));
+    }
+    if is_reserved(&e.figure) {
+        let what = format!(
+            "{:?} is a name of the report's own; choose another, such as \"my-{}\"",
+            e.figure,
+            e.figure.trim_end_matches("-table")
+        );
+        return Err(place.error(&["figure"], what));
     }
     if e.gbs == 0 {
         return Err(place.error(&["gbs"], "0 sequences a step; give at least 1"));
@@ -55,7 +66,39 @@ pub(super) fn validate(expanded: &Expanded, changes: &[String]) -> Result<(), Fa
         );
         return Err(place.error(&["step_model", "fitted", "scaling"], what));
     }
+    step_model(expanded, &place)?;
     plot(expanded, &place)
+}
+
+/// Groups of ranks that some layout does not have.
+fn step_model(expanded: &Expanded, place: &Place<'_>) -> Result<(), Failure> {
+    let model = &expanded.found.experiment.step_model;
+    let mut groups = vec![("expert_parallel", model.expert_parallel)];
+    if let Sharding::Hybrid(ShardGroups { parameters, gradients, optimizer }) = model.sharding {
+        groups.extend([parameters, gradients, optimizer].map(|size| ("sharding", size)));
+    }
+    let experts = expanded.model.experts;
+    if model.expert_parallel > 1 && (experts == 0 || !experts.is_multiple_of(model.expert_parallel)) {
+        let what =
+            format!("{} ranks cannot share the {experts} experts of a layer; give a divisor", model.expert_parallel);
+        return Err(place.error(&["step_model", "expert_parallel"], what));
+    }
+    let layouts = expanded.cells.iter().filter_map(|cell| match cell {
+        CellSpec::Waves(cell) => Some(cell.layout),
+        _ => None,
+    });
+    for Layout { dp, cp, .. } in layouts {
+        let ranks = dp.saturating_mul(cp.max(1));
+        for (key, size) in &groups {
+            // Where a sweep has fewer ranks, groups for sharding are cut to them; experts cannot be.
+            let fits = *size >= 1 && (ranks.is_multiple_of(*size) || *key == "sharding" && *size > ranks);
+            if !fits {
+                let what = format!("groups of {size} ranks; DP = {dp} x CP = {cp} has {ranks}: give a divisor");
+                return Err(place.error(&["step_model", key], what));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What a study cannot draw because of two of its experiments.
@@ -123,6 +166,10 @@ fn plot(expanded: &Expanded, place: &Place<'_>) -> Result<(), Failure> {
     }
     if let Some(other) = e.plot.metrics.iter().find(|m| !fits(m)) {
         let what = format!("kind {kind} has no {}; choose another metric, such as {example}", other.name());
+        return Err(place.error(&["plot", "metrics"], what));
+    }
+    if e.plot.metrics.contains(&Metric::NetworkBand) && !e.bandwidth_band {
+        let what = "network_band needs times at other bandwidths; set `bandwidth_band = true`";
         return Err(place.error(&["plot", "metrics"], what));
     }
     for (key, axis) in std::iter::once(("x", &e.plot.x)).chain(e.plot.y.as_ref().map(|y| ("y", y))) {

@@ -1,18 +1,22 @@
 //! `skewbench workload`.
 
+use std::ops::ControlFlow;
+
 use serde_json::{Map, Value, json};
 use skewbench_systems::placements::Grouping;
 use skewbench_workloads::{
-    ImportOptions, QUANTILES, ReadOptions, StreamOptions, WindowStream, Workload, describe, import, presets,
+    ImportError, ImportOptions, QUANTILES, ReadOptions, StreamOptions, WindowStream, Workload, describe, import,
+    presets,
 };
 
 use super::output;
 use crate::cells::{self, BALANCE_TABLE, BalanceCell, CellSpec, Resources};
 use crate::cli::{Format, FormatArgs, ImportArgs, WorkloadArgs, WorkloadCommand};
 use crate::experiment::WorkloadFile;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::metrics::{BalanceView, Draws, estimate_mean};
 use crate::progress::Progress;
+use crate::scheduler::{check_interrupted, watch_interruptions};
 
 /// Lists, describes, samples and imports workloads.
 ///
@@ -189,14 +193,23 @@ fn import_files(args: &ImportArgs) -> Result<(), Failure> {
         out: args.out.clone(),
         overwrite: args.force,
     };
+    if !args.out.extension().is_some_and(|suffix| suffix == "parquet" || suffix == "pq") {
+        let what = "lengths are written as Parquet; end the name with .parquet";
+        return Err(Failure::usage(format!("--out {}: {what}", args.out.display())));
+    }
+    watch_interruptions();
     let mut bar: Option<Progress> = None;
     let mut last = 0;
     let report = import(&args.paths, &options, &mut |p| {
         let bar = bar.get_or_insert_with(|| Progress::new("bytes", p.bytes_total));
         bar.advance(p.bytes_read.saturating_sub(last), &format!("{} documents, {} tokens", p.documents, p.tokens));
         last = p.bytes_read;
+        if check_interrupted().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })
-    .map_err(Failure::config)?;
+    .map_err(|e| match e {
+        ImportError::Stopped => Failure::new(Exit::Interrupted, e.to_string()),
+        e => Failure::config(e),
+    })?;
     if let Some(bar) = bar {
         bar.finish();
     }

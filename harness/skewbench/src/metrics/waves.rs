@@ -189,6 +189,41 @@ impl WavesView {
         Ok(view)
     }
 
+    /// Holds the view against what its steps say: every step, wave and rank is there, and so are their tokens.
+    ///
+    /// # Errors
+    /// What is missing or too much.
+    pub fn check(&self, steps: &Table, dp: u32, planned: u32, some_waves: bool) -> Result<(), String> {
+        let text = |e: StoreError| e.to_string();
+        if self.steps.len() != planned as usize || self.steps.len() + self.drain.len() != steps.rows() {
+            return Err(format!(
+                "{} of {planned} steps have samples, {} in all, {} are described",
+                self.steps.len(),
+                self.steps.len() + self.drain.len(),
+                steps.rows()
+            ));
+        }
+        let (waves, tokens) = (steps.u32("waves").map_err(text)?, steps.u64("placed_tokens").map_err(text)?);
+        for (i, step) in self.steps.iter().chain(&self.drain).enumerate() {
+            if let Some(wave) = step.waves.iter().find(|wave| wave.both_by_rank_ps.len() != dp as usize) {
+                return Err(format!("a wave of step {i} has {} rows, not {dp}", wave.both_by_rank_ps.len()));
+            }
+            if some_waves {
+                continue;
+            }
+            let found: f64 = step.waves.iter().flat_map(|w| &w.tokens_by_rank).sum();
+            if step.waves.len() != waves[i] as usize || found != tokens[i] as f64 {
+                return Err(format!(
+                    "step {i} has {} waves of {found} tokens, not {} of {}",
+                    step.waves.len(),
+                    waves[i],
+                    tokens[i]
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// Steps that a placement needs before as much comes out of its queue as goes in: the longest delay, at most half of the
     /// steps; none for placements that hold nothing back.
     pub fn warm_up(&self) -> usize {

@@ -1,9 +1,10 @@
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
 use skewbench_sim::step_model::{LinearMode, StageLinear, Wait, fit_linear_ps};
-use skewbench_store::{CellStatus, Run, RunData, StoreError, Table};
+use skewbench_store::{CellId, CellStatus, Run, RunData, StoreError, Table};
 
 use super::values::NOT_COMPUTED;
 use crate::cells::{CellSpec, REPLAYED_TABLE, Resources, STEPS_TABLE, WAVES_TABLE, WINDOWS_TABLE, WavesCell};
@@ -30,8 +31,8 @@ impl Loaded {
     /// Reads a run with nothing but what it recorded.
     ///
     /// # Errors
-    /// A folder that is no whole run, or one that another version wrote.
-    pub fn open(dir: &std::path::Path, resources: &mut Resources) -> Result<Self, Failure> {
+    /// A folder that is no whole run, one that another version wrote, samples that are not all there.
+    pub fn open(dir: &Path, resources: &mut Resources) -> Result<Self, Failure> {
         let data = Run::load(dir).map_err(store_failure)?;
         for what in data.damage().map_err(store_failure)? {
             eprintln!("{}: {}", dir.display(), printable(&what));
@@ -43,7 +44,7 @@ impl Loaded {
             .map_err(|e| Failure::config(format!("{}: manifest.json: inputs.scale: {e}", dir.display())))?;
         resources.recall(&found.experiment, &scale, inputs)?;
         let expanded = expand(&found, &scale, resources)?;
-        let known = |id: &skewbench_store::CellId| data.cells.iter().any(|c| c.id == *id);
+        let known = |id: &CellId| data.cells.iter().any(|c| c.id == *id);
         if let Some(cell) = expanded.cells.iter().find(|cell| !known(&Expanded::id(cell))) {
             return Err(Failure::config(format!(
                 "{}: the run has no cell {}; it was made by another version, run it again",
@@ -51,25 +52,47 @@ impl Loaded {
                 cell.coordinates()
             )));
         }
-        Self::new(expanded, data)
+        Self::new(expanded, data, dir)
     }
 
     /// Reads the tables of a run.
     ///
     /// # Errors
     /// A folder that is no whole run.
-    fn new(expanded: Expanded, data: RunData) -> Result<Self, Failure> {
+    fn new(expanded: Expanded, data: RunData, dir: &Path) -> Result<Self, Failure> {
+        // Which file of the run a fault is in.
+        let named = |kind: &str| {
+            let path = dir.join(kind).with_extension("parquet");
+            move |error: StoreError| match error {
+                StoreError::Table(what) => store_failure(StoreError::Damaged { path: path.clone(), what }),
+                other => store_failure(other),
+            }
+        };
         let mut tables: BTreeMap<String, BTreeMap<String, Table>> = BTreeMap::new();
         for kind in data.kinds().map_err(store_failure)? {
             let table = data.table(&kind).map_err(store_failure)?;
-            tables.insert(kind, by_cell(&table).map_err(store_failure)?);
+            let parts = by_cell(&table).map_err(named(&kind))?;
+            tables.insert(kind, parts);
         }
-        let of = |kind: &str| tables.get(kind).into_iter().flatten();
-        let views = of(WAVES_TABLE)
-            .zip(of(STEPS_TABLE))
-            .map(|((cell, waves), (_, steps))| Ok((cell.clone(), WavesView::of(waves, steps)?)))
-            .collect::<Result<BTreeMap<_, _>, StoreError>>()
-            .map_err(store_failure)?;
+        let finished = |id: &CellId| data.cells.iter().any(|c| c.id == *id && c.status == CellStatus::Finished);
+        let mut views = BTreeMap::new();
+        for cell in &expanded.cells {
+            let (id, CellSpec::Waves(spec)) = (Expanded::id(cell), cell) else { continue };
+            if !finished(&id) {
+                continue;
+            }
+            let of = |kind: &str| {
+                let rows = tables.get(kind).and_then(|cells| cells.get(id.as_str()));
+                rows.ok_or_else(|| named(kind)(StoreError::Table(format!("no rows of cell {}", cell.coordinates()))))
+            };
+            let (waves, steps) = (of(WAVES_TABLE)?, of(STEPS_TABLE)?);
+            let view = WavesView::of(waves, steps).map_err(named(WAVES_TABLE))?;
+            let whole = view.check(steps, spec.layout.dp, spec.steps, spec.replay.is_some());
+            whole.map_err(|what| {
+                named(WAVES_TABLE)(StoreError::Table(format!("cell {}: {what}", cell.coordinates())))
+            })?;
+            views.insert(id.as_str().to_owned(), view);
+        }
         let (data, tables, views) = (Arc::new(data), Arc::new(tables), Arc::new(views));
         let part = |expanded: &Expanded, points| Self {
             expanded: expanded.clone(),

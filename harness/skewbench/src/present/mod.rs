@@ -32,7 +32,7 @@ pub use loaded::Loaded;
 pub use measured::measured_page;
 pub use recommend::{FIGURE as RECOMMEND, Recommendation, Standing, gigabits, recommendations, sentences};
 pub use runs::RunGroup;
-pub use site::{Rendering, render, render_imported, render_measured};
+pub use site::{Rendering, is_reserved, render, render_imported, render_measured};
 pub use summary::{print_summary, quote, summary_rows, write_summary, write_text};
 pub use training::step_times;
 pub use tuning::{TuningResult, tuning_results};

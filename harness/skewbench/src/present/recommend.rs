@@ -121,9 +121,8 @@ fn one(
     let (mut best_pools, mut failed) = (Vec::new(), Vec::new());
     let baseline = &e.found.experiment.plot.baseline;
     let mut systems: Vec<&String> = e.systems.iter().collect();
-    // Gains need the baseline, also where it is not asked for.
-    let extra = (!e.systems.contains(baseline)).then_some(baseline);
-    systems.extend(extra);
+    // Gains need the baseline, also where it is not asked for, and what it beats is no answer.
+    systems.extend((!e.systems.contains(baseline)).then_some(baseline));
     for system in systems {
         let here = |at: &&At| at.workload == workload && at.dp == dp && at.cp == cp && at.system == *system;
         let found = e.places.iter().map(|(at, _)| at).filter(here).map(|at| candidate(part, resources, at));
@@ -138,7 +137,6 @@ fn one(
     }
     best_pools.sort_by(|(a, _), (b, _)| a.training.per_token().total_cmp(&b.training.per_token()));
     let base = best_pools.iter().find(|(c, _)| c.at.system == *baseline).map(|(c, _)| c.training.clone());
-    best_pools.retain(|(c, _)| extra != Some(&c.at.system));
     let (best, _) = best_pools.first()?;
     let standings = best_pools.iter().enumerate().map(|(i, (c, varies))| Standing {
         system: c.at.system.clone(),
@@ -240,12 +238,11 @@ impl Recommendation {
     pub fn sentence(&self) -> String {
         let (best, baseline) = (self.best(), &self.baseline);
         let gain = self.over_baseline.as_ref().map(|c| {
-            format!(
-                ", {:.2}x the throughput of {baseline} ({:.2} to {:.2}x)",
-                1.0 / c.ratio,
-                1.0 / c.ci_high,
-                1.0 / c.ci_low
-            )
+            let sure = match c.too_few() {
+                true => format!("{} steps, too few for an interval", c.n),
+                false => format!("{:.2} to {:.2}x", 1.0 / c.ci_high, 1.0 / c.ci_low),
+            };
+            format!(", {:.2}x the throughput of {baseline} ({sure})", 1.0 / c.ratio)
         });
         let mut text = format!(
             "{} (simulated, profile {}): {} is fastest{}",

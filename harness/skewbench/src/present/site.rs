@@ -2,7 +2,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use skewbench_report::{
-    Cell, Citation, Failure as FailureRow, Figure, Page, Section, Site, Status, SummaryRow as Quantity, Verdict,
+    Cell, Citation, FIXED_PAGES, Failure as FailureRow, Figure, Page, Section, Site, Status, SummaryRow as Quantity,
+    Verdict,
 };
 use skewbench_store::{CellStatus, Column, Kind, Reference, RowStatus, StoreError, StrColumn, SummaryRow, Table};
 use skewbench_systems::registry;
@@ -32,6 +33,16 @@ pub struct Rendering<'a> {
     pub templates: Option<&'a Path>,
     /// Folder of the report.
     pub out: &'a Path,
+}
+
+/// True for ids that figures of the report itself, its pages or the files beside a figure have.
+pub fn is_reserved(id: &str) -> bool {
+    const PAGES: [&str; 4] = ["answer", "imported", "measured", "validation"];
+    const BEGINNINGS: [&str; 4] = ["standing-", "system-", "wave-", "workload-"];
+    FIXED_PAGES.contains(&id)
+        || PAGES.contains(&id)
+        || BEGINNINGS.iter().any(|beginning| id.starts_with(beginning))
+        || id.ends_with("-table")
 }
 
 /// Writes the report and returns its summary rows with the path of the page.

@@ -44,6 +44,34 @@ fn impossible_layouts() {
 }
 
 #[test]
+fn impossible_step_models() {
+    for (to, expected) in [
+        ("expert_parallel = 0", "groups of 0 ranks"),
+        ("expert_parallel = 3", "3 ranks cannot share the 128 experts"),
+        ("expert_parallel = 8", "DP = 2 x CP = 2 has 4"),
+    ] {
+        let more = format!("\n[step_model]\n{to}\n");
+        refused("", &more, &["tiny.toml:26:", "key `step_model.expert_parallel`", expected]);
+    }
+    for (size, expected) in [("0", "groups of 0 ranks"), ("3", "groups of 3 ranks")] {
+        let more = format!("\n[step_model]\nsharding = {{ hybrid = {size} }}\n");
+        refused("", &more, &["key `step_model.sharding`", expected]);
+    }
+}
+
+#[test]
+fn figures_without_a_place_of_their_own() {
+    for figure in ["index", "method", "answer", "runs", "validation", "wave-x", "tiny-table"] {
+        refused(
+            "figure = \"tiny\"",
+            &format!("figure = \"{figure}\""),
+            &["tiny.toml:2:", "key `figure`", "the report's own"],
+        );
+    }
+    refused("\"straggler_max\"]", "\"network_band\"]", &["key `plot.metrics`", "bandwidth_band = true"]);
+}
+
+#[test]
 fn impossible_numbers() {
     refused("gbs = 8", "gbs = 0", &["tiny.toml:5:", "key `gbs`", "give at least 1"]);
     refused("gbs = 8", "gbs = 4294967294", &["tiny.toml:5:", "key `gbs`", "4294967294 sequences"]);

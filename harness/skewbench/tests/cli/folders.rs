@@ -65,9 +65,28 @@ fn folders_of_something_else() {
     let message = lab.run("report study --out mine").error(10);
     assert!(message.contains("holds files and no report"), "{message}");
     assert!(lab.run("report study study").error(2).contains("--out"));
+    // No run among several is left out in silence.
+    for runs in ["study mine", "mine study"] {
+        assert!(lab.run(&format!("report {runs} --out x")).error(10).contains("mine: no run in this folder"));
+    }
+    assert!(!lab.exists("x"));
     // An empty folder is as good as none.
     std::fs::create_dir(lab.path("empty")).unwrap();
     lab.run("run tiny.toml --quick --out empty").ok();
+}
+
+#[test]
+fn a_report_that_was_interrupted_is_made_anew() {
+    let lab = Lab::tiny();
+    lab.run("run tiny.toml --quick --out study").ok();
+    std::fs::create_dir(lab.path("whole")).unwrap();
+    // A template that is no folder's file fails before any page; what is left is known as the program's own.
+    lab.write("faulty/index.html", "{% if %}");
+    lab.run("report study --out whole --templates faulty").error(10);
+    assert_eq!(std::fs::read_dir(lab.path("whole")).unwrap().count(), 1);
+    lab.write("whole/style.css", "half of it");
+    lab.run("report study --out whole").ok();
+    assert!(lab.exists("whole/summary.json") && !lab.exists("whole/.unfinished"));
 }
 
 #[test]

@@ -116,6 +116,18 @@ fn an_experiment_says_the_rest() {
 }
 
 #[test]
+fn the_baseline_competes_also_where_it_is_not_asked_for() {
+    let lab = Lab::new();
+    let line = "recommend paper-256k --window 16384 --layout dp=1,cp=8 --one-network --system ring --out advice";
+    let answers = lab.run(&format!("{line} --steps 5 --format json")).json();
+    let systems: Vec<&str> =
+        answers[0]["systems"].as_array().unwrap().iter().map(|s| s["system"].as_str().unwrap()).collect();
+    assert_eq!(systems, ["ulysses", "ring"]);
+    let text = lab.run(&format!("{line} --steps 5")).ok();
+    assert!(text.contains("ulysses is fastest") && !text.contains("ring is fastest"), "{text}");
+}
+
+#[test]
 fn what_no_answer_could_be_given_to() {
     let lab = Lab::new();
     for (line, code, expected) in [
@@ -126,7 +138,8 @@ fn what_no_answer_could_be_given_to() {
         ("paper-256k --model qwen3-4", 2, "did you mean qwen3-4b"),
         ("paper-256k --layout dp=3,cp=8 --gbs 8", 10, "dp = 3 does not divide gbs = 8"),
         ("paper-256k --layout dp=2,cq=8", 2, "did you mean cp?"),
-        ("paper-256k --layout dp=2,cp=8 --layout dp=2,cp=8", 10, "same coordinates"),
+        ("paper-256k --layout dp=2,cp=8 --layout dp=2,cp=8", 2, "--layout dp=2,cp=8 is given twice"),
+        ("paper-256k --window 0", 2, "--window 0"),
         ("paper-256k --steps 0", 2, "--steps 0"),
         ("paper-256k --pool 0", 10, "pool"),
         ("paper-256k --backend replay", 2, "run --backend replay"),

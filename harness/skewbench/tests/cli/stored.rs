@@ -1,5 +1,7 @@
 //! Checking, exporting, importing and rendering stored runs.
 
+use skewbench_store::{Column, Table};
+
 use crate::common::{Lab, TINY, differing};
 
 #[test]
@@ -77,6 +79,48 @@ fn tampering_is_found() {
     assert!(done.stdout.contains("more.txt is not part of the run"), "{}", done.stdout);
     std::fs::remove_file(lab.path("study/run/tiny/more.txt")).unwrap();
     lab.run("results check study").ok();
+}
+
+/// Whoever edits a table and seals it again does not make it whole.
+#[test]
+fn tables_without_some_of_their_content_are_found() {
+    let lab = Lab::tiny();
+    lab.run("run tiny.toml --quick --out study").ok();
+    let run = lab.path("study/run/tiny");
+    let whole = std::fs::read(run.join("samples.parquet")).unwrap();
+    let sums = std::fs::read_to_string(run.join("checksums.json")).unwrap();
+    let rows = Table::load_parquet(&run.join("samples.parquet")).unwrap();
+    let retyped = |name: &str, to: fn(&Column) -> Option<Column>| {
+        let columns =
+            rows.columns().filter_map(|(n, c)| if n == name { Some((n, to(c)?)) } else { Some((n, c.clone())) });
+        Table::from_columns(columns).unwrap()
+    };
+    let floats = |column: &Column| match column {
+        Column::U64(v) => Some(Column::F64(v.iter().map(|x| *x as f64).collect())),
+        _ => None,
+    };
+    for (edited, expected) in [
+        (rows.slice(0, rows.rows() - 1), "a wave of step 0 has 1 rows, not 2"),
+        (rows.slice(rows.rows() - 2, rows.rows()), "no rows of cell"),
+        (retyped("forward_ps", floats), "column forward_ps"),
+        (retyped("forward_ps", |_| None), "forward_ps"),
+    ] {
+        let mut bytes = Vec::new();
+        edited.write_parquet(&mut bytes).unwrap();
+        let digest = |bytes: &[u8]| blake3::hash(bytes).to_hex().to_string();
+        let resealed = sums
+            .replace(&digest(&whole), &digest(&bytes))
+            .replace(&format!("\"bytes\": {}", whole.len()), &format!("\"bytes\": {}", bytes.len()));
+        assert_ne!(resealed, sums);
+        std::fs::write(run.join("samples.parquet"), &bytes).unwrap();
+        std::fs::write(run.join("checksums.json"), resealed).unwrap();
+        let found = lab.run("results check study");
+        assert!(found.stdout.contains("NOT sound") && found.stdout.contains(expected), "{}", found.stdout);
+        assert!(found.stdout.contains("samples.parquet"), "{}", found.stdout);
+        found.error(12);
+        let message = lab.run("report study").error(10);
+        assert!(message.contains("samples.parquet") && message.contains(expected), "{message}");
+    }
 }
 
 fn position(haystack: &[u8], needle: &[u8]) -> usize {

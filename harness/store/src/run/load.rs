@@ -271,7 +271,10 @@ fn sealed(path: &Path, sums: &Checksums) -> Result<Vec<u8>, StoreError> {
     let sum = sums.get(&name_of(path)).ok_or_else(|| StoreError::damaged(path, format!("is not in {CHECKSUMS}")))?;
     let bytes = durable::read(path, sum.bytes)?;
     if blake3::hash(&bytes).to_hex().as_str() != sum.blake3 {
-        return Err(StoreError::damaged(path, format!("is not the file that was sealed; see {CHECKSUMS}")));
+        return Err(StoreError::damaged(
+            path,
+            format!("is not the file that was sealed ({CHECKSUMS}); restore it, or move the run away and run it again"),
+        ));
     }
     Ok(bytes)
 }
