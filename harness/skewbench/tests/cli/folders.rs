@@ -80,7 +80,8 @@ fn a_report_that_was_interrupted_is_made_anew() {
     let lab = Lab::tiny();
     lab.run("run tiny.toml --quick --out study").ok();
     std::fs::create_dir(lab.path("whole")).unwrap();
-    // A template that is no folder's file fails before any page; what is left is known as the program's own.
+    // A fault in a template comes before any page; what is left is known as the program's own.
+    std::fs::create_dir(lab.path("faulty")).unwrap();
     lab.write("faulty/index.html", "{% if %}");
     lab.run("report study --out whole --templates faulty").error(10);
     assert_eq!(std::fs::read_dir(lab.path("whole")).unwrap().count(), 1);
