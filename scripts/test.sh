@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every check of the project and ends with a line `N passed, N failed, N skipped`. Exits 1 when one failed.
 #
-# Needs Rust. What needs more (headless Chromium, Python with pyarrow, checkers of pages from npm) installs it where it
+# Needs Rust. What needs more (headless Chromium, Python with pyarrow, checkers of pages from npm, Slurm and MPI) installs it where it
 # can, and is skipped with its reason where it cannot; so is what needs an NVIDIA card. One profile is built once.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -52,7 +52,7 @@ packages() {
     [[ $(id -u) -eq 0 ]] && command -v apt-get >/dev/null || return 1
     echo "installing $*"
     DEBIAN_FRONTEND=noninteractive apt-get update -qq &&
-        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends -o Dpkg::Options::=--force-unsafe-io "$@" >/dev/null
 }
 
 chromium() {
@@ -60,6 +60,24 @@ chromium() {
         return 0
     fi
     packages chromium chromium-driver && command -v chromium >/dev/null && command -v chromedriver >/dev/null
+}
+
+# Slurm and MPI from Debian, what disturbs them, and what the program over MPI is built with.
+slurm() {
+    # Nodes have mounts of their own, which not every container allows.
+    [[ $(id -u) -eq 0 ]] && command -v python3 >/dev/null && unshare --mount true 2>/dev/null || return 1
+    local program
+    for program in munged slurmctld slurmd mpirun mpicc faketime strace; do
+        command -v "$program" >/dev/null || break
+    done
+    command -v "$program" >/dev/null && compgen -G "/usr/lib/llvm-*/lib/libclang*.so*" >/dev/null ||
+        packages slurm-wlm munge openmpi-bin libopenmpi-dev libclang-dev faketime strace
+}
+
+# The program over MPI beside the one without: a small crate, and all others stay as they are.
+with_mpi() {
+    cargo clippy -p skewbench-mpi --features mpi --all-targets --release --locked -- -D warnings &&
+        cargo build --release --locked --features mpi
 }
 
 # A Python with pyarrow, in a folder of its own.
@@ -106,6 +124,16 @@ if [[ $card -ne 11 ]]; then
     check "a process a card" cargo run --release --locked --quiet -p skewbench-cuda --example process_check || true
 else
     skip "verification on cards" "$(tail -n 1 "$work/card")"
+fi
+
+# A real cluster: Slurm and MPI from Debian, four nodes on this host.
+if slurm; then
+    built=${CARGO_TARGET_DIR:-target}/release
+    cluster=(scripts/slurm/cluster_tests.py --program "$built/skewbench")
+    check "program over MPI" with_mpi && cluster+=(--mpi "$built/skewbench-mpi" --faults docs/FAULTS.md)
+    check "on a Slurm cluster" scripts/slurm/test-cluster.sh "${cluster[@]}" || true
+else
+    skip "on a Slurm cluster" "it needs root that may mount, python3, and Debian's slurm-wlm, munge, openmpi-bin, libopenmpi-dev, libclang-dev, faketime and strace"
 fi
 
 run=$work/quick

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests on a real Slurm cluster of four nodes; scripts/slurm/test-cluster.sh starts it and runs this.
 
-    scripts/slurm/test-cluster.sh scripts/slurm/cluster_tests.py --program target/release/skewbench [--mpi PROGRAM] [--faults FILE]
+    scripts/slurm/test-cluster.sh scripts/slurm/cluster_tests.py --program target/release/skewbench [--mpi PROGRAM] [--faults FILE] [--only TEST]... [--scale TASKSxCELLS]
 
 Ends with a line `N passed, N failed, N skipped`. With --faults, writes the table of faults of docs/FAULTS.md from what was seen.
 """
@@ -13,13 +13,15 @@ import tempfile
 import time
 from pathlib import Path
 
-from cluster import base, launchers, messages, sweeps
+from cluster import base, launchers, messages, scripts, sweeps
 
 TESTS = [
     sweeps.one_process,
     sweeps.four_nodes,
     sweeps.several_a_node,
-    sweeps.array,
+    scripts.sweep,
+    scripts.many,
+    scripts.reproduce,
     sweeps.rank_killed,
     sweeps.cancelled,
     sweeps.told_to_stop,
@@ -30,6 +32,7 @@ TESTS = [
     sweeps.torn,
     sweeps.slow_folder,
     sweeps.deadly_cell,
+    scripts.without_cards,
     launchers.mpirun,
     launchers.torch_variables,
     launchers.two_of_one_rank,
@@ -62,7 +65,8 @@ def main():
     parser.add_argument("--program", required=True)
     parser.add_argument("--mpi", help="program with the feature mpi")
     parser.add_argument("--faults", type=Path, help="page of faults to write")
-    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--scale", default="12x160", metavar="TASKSxCELLS", help="job array of many cells [%(default)s]")
+    parser.add_argument("--only", action="append", default=[], metavar="TEST")
     args = parser.parse_args()
     passed, failed, skipped = [], [], []
     args.program = str(Path(args.program).resolve())

@@ -83,7 +83,8 @@ SlurmctldPidFile=$base/state/slurmctld.pid
 SlurmdPidFile=$base/spool/%n.pid
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
-SchedulerParameters=sched_min_interval=100000,batch_sched_delay=0
+SchedulerParameters=sched_min_interval=100000,sched_interval=1,bf_interval=1,batch_sched_delay=0
+GresTypes=gpu
 KillWait=10
 ReturnToService=2
 SlurmdTimeout=20
@@ -91,11 +92,13 @@ MinJobAge=300
 JobRequeue=1
 EOF
     for ((i = 1; i <= nodes; i++)); do
-        echo "NodeName=n$i NodeHostname=$(hostname -s) NodeAddr=127.0.0.1 Port=$((port + i)) CPUs=$cpus Sockets=1 CoresPerSocket=$cpus ThreadsPerCore=1"
+        echo "NodeName=n$i NodeHostname=$(hostname -s) NodeAddr=127.0.0.1 Port=$((port + i)) CPUs=$cpus Sockets=1 CoresPerSocket=$cpus ThreadsPerCore=1 Gres=gpu:1"
     done
     echo "PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP"
 } >"$base/slurm.conf"
 export SLURM_CONF=$base/slurm.conf
+# Cards that Slurm counts, for scripts that ask for them, and that are not there.
+echo "Name=gpu File=/dev/null" >"$base/gres.conf"
 # Where PMIx keeps its sockets, and MPI the memory that ranks of a node share, has one name on all nodes: each node has a folder of
 # its own there.
 mkdir -m 700 "$base/pmix"

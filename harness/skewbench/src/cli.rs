@@ -10,6 +10,7 @@ use crate::commands::slurm::SlurmCommand;
 use crate::experiment::Objective;
 use crate::failure::{Exit, Failure};
 use crate::imported::Of;
+use crate::share::Connect;
 use crate::terminal::printable;
 
 const AFTER_HELP: &str = "\
@@ -606,8 +607,8 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Runs the command line of this process.
-pub fn main() -> ExitCode {
+/// Runs the command line of this process. `connect` connects it with the others of a launch, where the program can do that.
+pub fn main(connect: Option<Connect>) -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -617,7 +618,7 @@ pub fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    match run(cli.command) {
+    match run(cli.command, connect) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !failure.message.is_empty() {
@@ -628,7 +629,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<(), Failure> {
+fn run(command: Command, connect: Option<Connect>) -> Result<(), Failure> {
     match command {
         Command::Reproduce(args) => commands::reproduce::run(&args),
         Command::Run(args) => commands::run::run(&args),
@@ -639,7 +640,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Plan(args) => commands::plan::run(&args),
         Command::Import(args) => commands::import::run(&args),
         Command::Workload(command) => commands::workload::run(&command),
-        Command::Verify(args) => commands::verify::run(&args),
+        Command::Verify(args) => commands::verify::run(&args, connect),
         Command::Calibrate(args) => commands::calibrate::run(&args),
         Command::Systems(args) => commands::systems::run(args.format),
         Command::Env(args) => commands::env::run(args.format),

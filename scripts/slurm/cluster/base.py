@@ -12,6 +12,8 @@ EXPERIMENT = Path(__file__).resolve().parent / "systems.toml"
 PLANTED = "planted-secret-4711"
 # Files of a run that may differ between identical runs.
 OWN = {"timings.json", "manifest.json", "events.jsonl", ".lock"}
+# How a page says, in the command of a run, that it is shared.
+SHARING = re.compile(rb" --(share|lost-after \d+)\b")
 
 # Rows of docs/FAULTS.md: what happens, what the user sees, what survives.
 faults = []
@@ -29,6 +31,7 @@ def clean_environment():
 class Test:
     def __init__(self, args, work):
         self.program, self.mpi, self.work, self.env = args.program, args.mpi, work, clean_environment()
+        self.scale = tuple(map(int, args.scale.split("x")))
 
     def command(self, out, *more, lost_after=20):
         fixed = ["--quick", "--threads", "1", "--lost-after", str(lost_after), "--out", str(out)]
@@ -52,6 +55,15 @@ class Test:
         assert done.returncode == 0, done.stderr
         return done.stdout.strip().split(";")[0], path
 
+    def script(self, name, options, *arguments, limit=240):
+        """Submits a script that ships, as a user does; the states of its tasks and what they printed."""
+        fill = ["--program", self.program, "--cpus-per-task", "1", *options]
+        done = self.run([self.program, "slurm", "submit", *fill, name, *map(str, arguments)])
+        assert done.returncode == 0, done.stderr
+        job = done.stdout.strip()
+        states = self.ended(job, limit)
+        return states, "".join(path.read_text() for path in sorted(Path.cwd().glob(f"skewbench-{job}*.out")))
+
     def ended(self, job, limit=240):
         """Waits for a job and returns the states of its tasks."""
         until = time.time() + limit
@@ -63,8 +75,8 @@ class Test:
         raise AssertionError(f"job {job} has not ended within {limit} s")
 
 
-def runs(out):
-    return out / "run" / EXPERIMENT.stem
+def runs(out, study=EXPERIMENT.stem):
+    return out / "run" / study
 
 
 def cells(out):
@@ -80,38 +92,43 @@ def await_cells(out, count, limit=120):
 
 
 def shared(folder):
-    """Bytes of all files that identical runs share."""
-    return {
-        str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file() and p.name not in OWN
-    }
+    """Bytes of all files that identical runs share; pages without how processes were told to share cells."""
+    files = (p for p in sorted(folder.rglob("*")) if p.is_file() and p.name not in OWN)
+    return {str(p.relative_to(folder)): SHARING.sub(b"", p.read_bytes()) for p in files}
 
 
-def manifest(out):
-    return json.loads((runs(out) / "manifest.json").read_text())
+def manifest(out, study=EXPERIMENT.stem):
+    return json.loads((runs(out, study) / "manifest.json").read_text())
 
 
-def events(out):
-    return [json.loads(line) for line in (runs(out) / "events.jsonl").read_text().splitlines()]
+def events(out, study=EXPERIMENT.stem):
+    return [json.loads(line) for line in (runs(out, study) / "events.jsonl").read_text().splitlines()]
 
 
-def same(test, out):
-    """The run is complete, sound, and has the bytes of one process; so has its summary."""
-    ours, alone = shared(runs(out)), shared(runs(test.alone))
+def alike(ours, alone):
+    """Two folders of results, with their reports, have the same bytes."""
+    ours, alone = shared(ours), shared(alone)
     assert ours.keys() == alone.keys(), ours.keys() ^ alone.keys()
     differ = [name for name in ours if ours[name] != alone[name]]
     assert not differ, f"{differ} differ"
-    assert (out / "summary.json").read_bytes() == (test.alone / "summary.json").read_bytes(), "summary.json differs"
-    ours = (out / "data").rglob("*")
-    for path in (p for p in ours if p.is_file()):
-        other = test.alone / "data" / path.relative_to(out / "data")
-        assert path.read_bytes() == other.read_bytes(), f"data/{path.name} differs"
+    assert "index.html" in ours and "summary.json" in ours, "there is no report"
+
+
+def same(test, out):
+    """The run is complete and sound; it and the pages, tables and figures of its report have the bytes of one process."""
+    alike(out, test.alone)
     done = test.run([test.program, "results", "check", str(runs(out))])
     assert done.returncode == 0, done.stdout + done.stderr
+    once(out)
+
+
+def once(out, study=EXPERIMENT.stem):
+    """Every cell was done, and none twice."""
     assert not out.with_name(out.name + "-claims").exists(), "claims are left"
-    computed = [e["cell"] for e in events(out) if e["event"] == "cell_finished"]
+    computed = [e["cell"] for e in events(out, study) if e["event"] == "cell_finished"]
     # Of a cell that was stored just before another process sealed the run, the log may lack the line.
     assert len(computed) == len(set(computed)), "a cell was done twice"
-    assert manifest(out)["finished"] == manifest(out)["planned"], "a cell is missing"
+    assert manifest(out, study)["finished"] == manifest(out, study)["planned"], "a cell is missing"
 
 
 def safe(out):

@@ -32,7 +32,11 @@ def two_of_one_rank(test):
     out = test.work / "twice"
     env = {**test.env, "RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_PORT": "29501"}
     first = test.start(test.command(out), env)
-    time.sleep(2)
+    meeting = out.with_name(out.name + "-claims") / "meeting"
+    until = time.time() + 60
+    while not list(meeting.glob("*.json")):
+        assert time.time() < until, "the first launch does not wait for its other rank"
+        time.sleep(0.05)
     second = test.run(test.command(out), env=env)
     first.kill()
     first.communicate()

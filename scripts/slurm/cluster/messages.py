@@ -18,7 +18,7 @@ LAUNCHERS = {
 
 def without_mpi(test):
     done = test.run(["srun", "-N2", "-n2", test.program, *VERIFY, "1"])
-    assert done.returncode == 11 and "--features mpi" in done.stderr, done.stderr
+    assert done.returncode == 11 and "--features mpi" in done.stderr and "skewbench-mpi" in done.stderr, done.stderr
 
 
 def mpi_same(test):

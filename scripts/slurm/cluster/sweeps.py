@@ -6,12 +6,17 @@ import re
 import shutil
 import signal
 import time
+import tomllib
 from pathlib import Path
 
-from .base import await_cells, cells, events, fault, line_with, manifest, plain, runs, safe, same, shared
+from .base import EXPERIMENT, await_cells, cells, events, fault, line_with, manifest, plain, runs, safe, same, shared
 
 
 def one_process(test):
+    """All systems in one process: what the cluster's reports are compared with."""
+    listed = test.run([test.program, "systems", "--format", "json"])
+    known = {row["name"] for row in json.loads(listed.stdout)}
+    assert set(tomllib.loads(EXPERIMENT.read_text())["systems"]["names"]) == known, known
     done = test.run(test.command(test.alone))
     assert done.returncode == 0, done.stderr
     safe(test.alone)
@@ -40,17 +45,6 @@ def several_a_node(test):
     same(test, out)
     local = sorted((i["launch"]["process"]["host"], i["launch"]["process"]["local_rank"]) for i in manifest(out)["invocations"])
     assert local == [("n1", 0), ("n1", 1), ("n1", 2), ("n2", 0), ("n2", 1), ("n2", 2)], local
-
-
-def array(test):
-    out = test.work / "array"
-    words = " ".join(test.command(out, "--share"))
-    job, path = test.submit(f"exec srun {words}\n", "--array=0-3", "-n1")
-    states = test.ended(job)
-    assert set(states) == {"COMPLETED"}, (states, [p.read_text() for p in test.work.glob(path.name + "*.out")])
-    same(test, out)
-    tasks = {i["launch"]["process"]["job"]["array_task"] for i in manifest(out)["invocations"]}
-    assert tasks <= {0, 1, 2, 3} and tasks, tasks
 
 
 def rank_killed(test):
@@ -124,12 +118,11 @@ def requeued(test):
     job, path = test.submit(f"srun {words}\n", "-N4", "-n4", "--requeue")
     await_cells(out, 5)
     assert test.run(["scontrol", "requeue", job]).returncode == 0
-    # A requeued job waits for a moment before it may start again.
-    test.run(["scontrol", "update", f"JobId={job}", "StartTime=now"])
-    time.sleep(2)
     until = time.time() + 240
     while not (out / "summary.json").exists():
         assert time.time() < until, "the requeued job has not ended"
+        # A requeued job waits for minutes before it may start again, unless it is told otherwise while it waits.
+        test.run(["scontrol", "update", f"JobId={job}", "StartTime=now"])
         time.sleep(0.3)
     states = test.ended(job)
     assert states == ["COMPLETED"], states

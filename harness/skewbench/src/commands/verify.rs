@@ -15,7 +15,7 @@ use crate::cli::{Format, Interpreter, VerifyArgs};
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
 use crate::scheduler::{check_interrupted, watch_interruptions};
-use crate::share::{Group, detect, one_process, together};
+use crate::share::{Connect, Group, detect, one_process, together};
 
 /// Systems that are built in, and programs.
 struct Programs<'a>(&'a Catalogue);
@@ -56,16 +56,16 @@ struct Tally<'b> {
 }
 
 /// Verifies systems on small seeded cases, prints one table, and fails when one of them is wrong or refuses a case with its
-/// default options.
+/// default options. `connect` connects the processes of a launch that has several.
 ///
 /// # Errors
 /// Unknown systems; a system that fails.
-pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
+pub fn run(args: &VerifyArgs, connect: Option<Connect>) -> Result<(), Failure> {
     if args.backends.contains(&Interpreter::Cuda) {
         one_process()?;
     }
     let launch = detect()?;
-    together(&launch, |group| verify(args, group, launch.rank == 0))
+    together(&launch, connect, |group| verify(args, group, launch.rank == 0))
 }
 
 /// Verifies in all processes of a group alike; the one that `speaks` prints what came of it.

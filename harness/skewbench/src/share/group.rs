@@ -5,20 +5,24 @@ use skewbench_cpu::{Inputs, Processes, Report, RunOptions, TOLERANCE};
 use skewbench_exec::Program;
 use skewbench_verify::{Case, Runner};
 
-use super::mpi::MpiSession;
+use super::messages::{Connect, Messages};
 use crate::failure::{Exit, Failure};
 
 /// How long ranks wait for each other in a program before they give it up: less than survivors of a fault may take to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Does work in all processes of a launch, which MPI connects; a process alone has no group. All of them come to the same end,
+/// Does work in all processes of a launch, which `connect` connects; a process alone has no group. All of them come to the same end,
 /// but where one is interrupted: the others would wait for it, so that it ends them.
 ///
 /// # Errors
 /// A program without MPI, an MPI that cannot be used, and one that sees another launch than the variables say; those of the
 /// work.
-pub fn together(launch: &Launch, work: impl FnOnce(Option<&Group<'_>>) -> Result<(), Failure>) -> Result<(), Failure> {
-    let Some(session) = connect(launch)? else { return work(None) };
+pub fn together(
+    launch: &Launch,
+    connect: Option<Connect>,
+    work: impl FnOnce(Option<&Group<'_>>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let Some(session) = connected(launch, connect)? else { return work(None) };
     let result = work(Some(&Group(Processes::new(session.transport()))));
     if let Err(failure) = &result
         && failure.exit == Exit::Interrupted
@@ -30,13 +34,15 @@ pub fn together(launch: &Launch, work: impl FnOnce(Option<&Group<'_>>) -> Result
 }
 
 /// The processes of a launch; none for a process alone.
-fn connect(launch: &Launch) -> Result<Option<MpiSession>, Failure> {
+fn connected(launch: &Launch, connect: Option<Connect>) -> Result<Option<Box<dyn Messages>>, Failure> {
     if launch.world == 1 {
         return Ok(None);
     }
     let unavailable = |what: String| Failure::new(Exit::Unavailable, format!("{}: {what}", launch.describe()));
     let about = format!("{} (process {})", launch.host, std::process::id());
-    let session = MpiSession::start(&about, i32::from(Exit::Unavailable as u8)).map_err(unavailable)?;
+    let without = "this program is built without MPI; cargo build --release --features mpi makes skewbench-mpi";
+    let connect = connect.ok_or_else(|| unavailable(without.to_owned()))?;
+    let session = connect(&about, i32::from(Exit::Unavailable as u8)).map_err(unavailable)?;
     let (process, processes) = (session.transport().process(), session.transport().processes());
     if (process, processes) != (launch.rank, launch.world) {
         let what = format!("MPI says process {process} of {processes}; with srun, give --mpi=pmix");

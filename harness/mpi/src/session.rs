@@ -9,6 +9,7 @@ use mpi::point_to_point::{Message, Status};
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::{Communicator, CommunicatorCollectives, Destination, Source};
 use mpi::{Tag, Threading};
+use skewbench::share::Messages;
 use skewbench_cpu::Transport;
 
 /// Messages of programs.
@@ -91,14 +92,22 @@ impl MpiSession {
         let transport = Mpi { process, processes, received: Mutex::new(received), orders: Some(orders), thread };
         Ok(Self { transport, _universe: universe })
     }
+}
 
-    /// The processes as a transport.
-    pub fn transport(&self) -> &dyn Transport {
+/// [`MpiSession::start`], for the command line.
+///
+/// # Errors
+/// As [`MpiSession::start`].
+pub fn connect(about: &str, exit: i32) -> Result<Box<dyn Messages>, String> {
+    Ok(Box::new(MpiSession::start(about, exit)?))
+}
+
+impl Messages for MpiSession {
+    fn transport(&self) -> &dyn Transport {
         &self.transport
     }
 
-    /// Ends all processes at once, since this one cannot go on and the others would wait for it.
-    pub fn abort(mut self, exit: i32) {
+    fn abort(mut self: Box<Self>, exit: i32) {
         if let Some(orders) = self.transport.orders.take() {
             // A thread that has ended was told so by another process.
             let _ = orders.send(Order::Abort(exit));

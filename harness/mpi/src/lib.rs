@@ -1,0 +1,8 @@
+//! MPI for the command line: what connects the processes of a launch so that each runs its ranks of a program.
+//!
+//! A crate of its own, so that the command line is compiled once, and needs no MPI. All of it needs the feature `mpi`.
+#![cfg(feature = "mpi")]
+
+mod session;
+
+pub use session::{MpiSession, connect};
