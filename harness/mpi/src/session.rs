@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use mpi::datatype::Equivalence;
 use mpi::environment::Universe;
-use mpi::point_to_point::{Message, Status};
+use mpi::point_to_point::{Message, Status, send_receive_into};
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::{Communicator, CommunicatorCollectives, Destination, Source};
 use mpi::{Tag, Threading};
@@ -79,6 +79,7 @@ impl MpiSession {
         own.iter_mut().zip(about.bytes()).for_each(|(to, from)| *to = from);
         let mut all = vec![0u8; ABOUT * processes as usize];
         world.all_gather_into(&own[..], &mut all[..]);
+        greet(&world);
         let about = all.chunks(ABOUT).map(|text| String::from_utf8_lossy(text).trim_end_matches('\0').to_owned());
         let ((sender, received), (orders, ordered)) = (channel(), channel());
         let now = Instant::now();
@@ -102,9 +103,27 @@ pub fn connect(about: &str, exit: i32) -> Result<Box<dyn Messages>, String> {
     Ok(Box::new(MpiSession::start(about, exit)?))
 }
 
+impl Transport for MpiSession {
+    fn process(&self) -> u32 {
+        self.transport.process
+    }
+
+    fn processes(&self) -> u32 {
+        self.transport.processes
+    }
+
+    fn send(&self, to: u32, message: &[u8]) -> Result<(), String> {
+        self.transport.send(to, message)
+    }
+
+    fn receive(&self, patience: Duration) -> Result<Option<Vec<u8>>, String> {
+        self.transport.receive(patience)
+    }
+}
+
 impl Messages for MpiSession {
     fn transport(&self) -> &dyn Transport {
-        &self.transport
+        self
     }
 
     fn abort(mut self: Box<Self>, exit: i32) {
@@ -112,6 +131,17 @@ impl Messages for MpiSession {
             // A thread that has ended was told so by another process.
             let _ = orders.send(Order::Abort(exit));
         }
+    }
+}
+
+/// Connects this process with every other one. MPI does so at the first message, and stands still where the other hangs.
+fn greet(world: &SimpleCommunicator) {
+    let (own, processes) = (world.rank(), world.size());
+    for step in 1..processes {
+        let (to, from) = ((own + step) % processes, (own + processes - step) % processes);
+        let (to, from) = (world.process_at_rank(to), world.process_at_rank(from));
+        let mut heard = [0u8; 1];
+        send_receive_into(&[0u8; 1][..], &to, &mut heard[..], &from);
     }
 }
 
@@ -235,9 +265,10 @@ impl Post {
             // Nothing is sent but its envelope, for which no peer needs to be ready.
             self.world.process_at_rank(to as i32).send_with_tag(&[0u8; 0][..], ALIVE);
         }
-        let silent =
-            |process: &u32| self.heard.get(*process as usize).is_some_and(|(_, heard)| heard.elapsed() > SILENT);
-        if let Some(gone) = self.watched().find(silent) {
+        let silence = |process: u32| self.heard.get(process as usize).map(|(_, heard)| heard.elapsed());
+        // One that hangs may hold up others that wait for it.
+        let longest = self.watched().max_by_key(|process| silence(*process));
+        if let Some(gone) = longest.filter(|process| silence(*process) > Some(SILENT)) {
             let why = "it was killed, it hangs, or its node is gone";
             self.give_up(&format!("{} has been silent for {} s: {why}", self.name(gone), SILENT.as_secs()));
         }
@@ -268,15 +299,7 @@ impl Post {
     }
 }
 
-impl Transport for Mpi {
-    fn process(&self) -> u32 {
-        self.process
-    }
-
-    fn processes(&self) -> u32 {
-        self.processes
-    }
-
+impl Mpi {
     fn send(&self, to: u32, message: &[u8]) -> Result<(), String> {
         if message.len() > MOST {
             return Err(format!(

@@ -1,11 +1,16 @@
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use skewbench_cluster::{ClusterError, Launch, Owner};
 
+use super::courier::Courier;
 use super::rendezvous::{Meeting, Rendezvous};
 use crate::CudaError;
+
+/// Name of the blob with a process's [`Word`].
+const WORD: &str = "meeting";
 
 /// What the processes of a launch tell each other before they meet.
 #[derive(Debug, Serialize, Deserialize)]
@@ -25,14 +30,44 @@ impl Rendezvous {
     /// cards of one session are those of one host. As [`Rendezvous::join`].
     pub fn of_launch(base: &Path, launch: &Launch, limit: Duration) -> Result<Self, CudaError> {
         let failed = |error: ClusterError| CudaError::Launch(error.to_string());
-        let garbled = |error: serde_json::Error| CudaError::Launch(format!("{}: {error}", base.display()));
         let owner = Owner::current(launch).map_err(failed)?;
         let mut place = skewbench_cluster::Rendezvous::join(base, launch, &owner, limit).map_err(failed)?;
+        Self::met(launch, |word| {
+            let all = place.exchange(word).map_err(failed)?;
+            place.leave().map_err(failed)?;
+            Ok(all)
+        })
+    }
+
+    /// As [`Rendezvous::of_launch`], with processes that find each other through a courier and need no folder for that; it carries
+    /// names of communicators as well.
+    ///
+    /// # Errors
+    /// As [`Rendezvous::of_launch`]; the courier cannot carry a word.
+    pub fn of_courier(courier: &Arc<dyn Courier>, launch: &Launch, limit: Duration) -> Result<Self, CudaError> {
+        let mut joined = Self::met(launch, |word| {
+            courier.give(WORD, word).map_err(CudaError::Launch)?;
+            let of = |rank: u32| {
+                if rank == launch.rank {
+                    return Ok(word.to_vec());
+                }
+                let told = courier.take(WORD, rank as usize, limit).map_err(CudaError::Launch)?;
+                let late = || CudaError::Launch(format!("rank {rank} has not come within {} s", limit.as_secs_f64()));
+                told.ok_or_else(late)
+            };
+            (0..launch.world).map(of).collect()
+        })?;
+        joined.courier = Some(Arc::clone(courier));
+        Ok(joined)
+    }
+
+    /// Meets the others, after every process has told all others its word.
+    fn met(launch: &Launch, tell: impl FnOnce(&[u8]) -> Result<Vec<Vec<u8>>, CudaError>) -> Result<Self, CudaError> {
+        let garbled = |error: serde_json::Error| CudaError::Launch(format!("a process's word: {error}"));
         let meeting = (launch.rank == 0).then(Meeting::new).transpose()?;
         let path = meeting.as_ref().map(|meeting| meeting.path().to_path_buf());
         let word = Word { host: launch.host.clone(), meeting: path };
-        let all = place.exchange(&serde_json::to_vec(&word).map_err(garbled)?).map_err(failed)?;
-        place.leave().map_err(failed)?;
+        let all = tell(&serde_json::to_vec(&word).map_err(garbled)?)?;
         let words: Vec<Word> =
             all.iter().map(|bytes| serde_json::from_slice(bytes)).collect::<Result<_, _>>().map_err(garbled)?;
         let first = words.first();

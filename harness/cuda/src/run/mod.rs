@@ -10,6 +10,7 @@
 
 mod board;
 mod card;
+mod courier;
 mod exact;
 mod inputs;
 mod lane;
@@ -35,6 +36,7 @@ mod words;
 mod worker;
 
 pub use card::cards;
+pub use courier::Courier;
 pub use inputs::{Generated, rounded, value};
 pub use options::{Execution, Mode, Placement, RankTime, SessionOptions, Transport};
 pub use rendezvous::{Meeting, Rendezvous};

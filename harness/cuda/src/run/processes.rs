@@ -112,10 +112,10 @@ impl Session {
         let blob = format!("nccl-{}.{first}.{stream}", self.loads);
         if self.ranks.contains_key(&first) {
             let name = nccl::name()?;
-            others.publish(&blob, &name.internal.map(|byte| byte as u8))?;
+            others.publish_name(&blob, &name.internal.map(|byte| byte as u8))?;
             return Ok(name);
         }
-        let bytes = others.wait(&blob, first, "naming a communicator", self.options.patience)?;
+        let bytes = others.wait_name(&blob, first, self.options.patience)?;
         let bytes: [u8; 128] = bytes.try_into().map_err(|_| CudaError::Program(format!("{blob} is damaged")))?;
         Ok(ncclUniqueId { internal: bytes.map(|byte| byte as c_char) })
     }

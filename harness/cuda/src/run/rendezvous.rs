@@ -2,9 +2,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::courier::Courier;
 use crate::CudaError;
 
 /// How often a wait looks for what it waits for, at first and later.
@@ -57,6 +58,8 @@ pub struct Rendezvous {
     state: Mutex<State>,
     /// The folder, where this process is to remove it.
     pub(super) meeting: Option<Meeting>,
+    /// What carries names of communicators, where that is not the folder.
+    pub(super) courier: Option<Arc<dyn Courier>>,
 }
 
 #[derive(Debug, Default)]
@@ -87,7 +90,8 @@ impl Rendezvous {
         let linked = fs::hard_link(&temporary, folder.join(name));
         let _ = fs::remove_file(&temporary);
         linked.map_err(|error| failed(folder, &format!("taking the place of rank {rank}"), &error))?;
-        Ok(Self { folder: folder.to_path_buf(), rank, ranks, _alive: file, state: Mutex::default(), meeting: None })
+        let (folder, state) = (folder.to_path_buf(), Mutex::default());
+        Ok(Self { folder, rank, ranks, _alive: file, state, meeting: None, courier: None })
     }
 
     /// Where the ranks meet.
@@ -160,6 +164,37 @@ impl Rendezvous {
             }
             std::thread::sleep(if waited < 100 * SOON { SOON } else { LATER });
         }
+    }
+
+    /// Publishes the name of a communicator.
+    ///
+    /// # Errors
+    /// As [`Rendezvous::publish`]; the courier cannot carry it.
+    pub fn publish_name(&self, name: &str, bytes: &[u8]) -> Result<(), CudaError> {
+        match &self.courier {
+            Some(courier) => courier.give(name, bytes).map_err(CudaError::Launch),
+            None => self.publish(name, bytes),
+        }
+    }
+
+    /// Waits for the name of a communicator, which a rank publishes.
+    ///
+    /// # Errors
+    /// As [`Rendezvous::wait`]; the courier cannot carry it.
+    pub fn wait_name(&self, name: &str, from: usize, limit: Duration) -> Result<Vec<u8>, CudaError> {
+        const WHAT: &str = "naming a communicator";
+        let Some(courier) = &self.courier else { return self.wait(name, from, WHAT, limit) };
+        let began = Instant::now();
+        while began.elapsed() < limit {
+            if let Some(bytes) = courier.take(name, from, LOOK).map_err(CudaError::Launch)? {
+                return Ok(bytes);
+            }
+            if let Some(failure) = self.failure() {
+                return Err(failure);
+            }
+        }
+        let why = format!("has not come to {WHAT} within {} s", limit.as_secs_f64());
+        Err(CudaError::Peer { rank: from as u32, why })
     }
 
     /// Gives every rank the blobs of all, by rank, and frees what this rank has published before.
