@@ -77,7 +77,7 @@ slurm() {
 # The program over MPI beside the one without: a small crate, and all others stay as they are.
 with_mpi() {
     cargo clippy -p skewbench-mpi --features mpi --all-targets --release --locked -- -D warnings &&
-        cargo build --release --locked --features mpi
+        cargo build --release --locked --features mpi --bins --example mpi_check
 }
 
 # A Python with pyarrow, in a folder of its own.
@@ -130,7 +130,8 @@ fi
 if slurm; then
     built=${CARGO_TARGET_DIR:-target}/release
     cluster=(scripts/slurm/cluster_tests.py --program "$built/skewbench")
-    check "program over MPI" with_mpi && cluster+=(--mpi "$built/skewbench-mpi" --faults docs/FAULTS.md)
+    check "program over MPI" with_mpi &&
+        cluster+=(--mpi "$built/skewbench-mpi" --mpi-check "$built/examples/mpi_check" --faults docs/FAULTS.md)
     check "on a Slurm cluster" scripts/slurm/test-cluster.sh "${cluster[@]}" || true
 else
     skip "on a Slurm cluster" "it needs root that may mount, python3, and Debian's slurm-wlm, munge, openmpi-bin, libopenmpi-dev, libclang-dev, faketime and strace"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests on a real Slurm cluster of four nodes; scripts/slurm/test-cluster.sh starts it and runs this.
 
-    scripts/slurm/test-cluster.sh scripts/slurm/cluster_tests.py --program target/release/skewbench [--mpi PROGRAM] [--faults FILE] [--only TEST]... [--scale TASKSxCELLS]
+    scripts/slurm/test-cluster.sh scripts/slurm/cluster_tests.py --program target/release/skewbench [--mpi PROGRAM] [--mpi-check PROGRAM] [--faults FILE] [--only TEST]... [--scale TASKSxCELLS]
 
 Ends with a line `N passed, N failed, N skipped`. With --faults, writes the table of faults of docs/FAULTS.md from what was seen.
 """
@@ -40,6 +40,7 @@ TESTS = [
     messages.without_mpi,
     messages.mpi_same,
     messages.mpi_starts,
+    messages.mpi_names,
     messages.mpi_rank_killed,
     messages.mpi_rank_hangs,
     sweeps.node_gone,
@@ -63,7 +64,8 @@ What happens when something goes wrong on a cluster. Every row is what a test sa
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", required=True)
-    parser.add_argument("--mpi", help="program with the feature mpi")
+    parser.add_argument("--mpi", help="program over MPI")
+    parser.add_argument("--mpi-check", help="example mpi_check")
     parser.add_argument("--faults", type=Path, help="page of faults to write")
     parser.add_argument("--scale", default="12x160", metavar="TASKSxCELLS", help="job array of many cells [%(default)s]")
     parser.add_argument("--only", action="append", default=[], metavar="TEST")
@@ -72,6 +74,7 @@ def main():
     args.program = str(Path(args.program).resolve())
     args.faults = args.faults and args.faults.resolve()
     args.mpi = args.mpi and str(Path(args.mpi).resolve())
+    args.mpi_check = args.mpi_check and str(Path(args.mpi_check).resolve())
     with tempfile.TemporaryDirectory(prefix="skewbench-tests-") as folder:
         test = base.Test(args, Path(folder))
         test.alone = test.work / "alone"

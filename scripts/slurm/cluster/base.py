@@ -31,6 +31,7 @@ def clean_environment():
 class Test:
     def __init__(self, args, work):
         self.program, self.mpi, self.work, self.env = args.program, args.mpi, work, clean_environment()
+        self.check = args.mpi_check
         self.scale = tuple(map(int, args.scale.split("x")))
 
     def command(self, out, *more, lost_after=20):

@@ -24,7 +24,7 @@ def without_mpi(test):
 def mpi_same(test):
     """The same plans, verified with the ranks in one process and in several: the same errors to the last bit."""
     if not test.mpi:
-        return "no program with the feature mpi"
+        return "no program over MPI"
     alone = test.run([test.mpi, *VERIFY, "2"])
     assert alone.returncode == 0 and len(json.loads(alone.stdout)) > 10, alone.stderr
     for name, launcher in LAUNCHERS.items():
@@ -35,13 +35,33 @@ def mpi_same(test):
 
 
 def mpi_starts(test):
-    """16 processes on this host, from srun to the end of the first program."""
+    """16 processes on this host, from srun to the end of the first program: below 10 s, where nothing else keeps the host busy."""
     if not test.mpi:
-        return "no program with the feature mpi"
-    began = time.time()
-    done = test.run(["srun", "--mpi=pmix", "-N4", "-n16", test.mpi, *VERIFY, "1", "--system", "ulysses"])
-    assert done.returncode == 0, done.stderr
-    print(f"16 processes verified a first case {time.time() - began:.1f} s after srun was called")
+        return "no program over MPI"
+    times = []
+    for _ in range(3):
+        began = time.time()
+        done = test.run(["srun", "--mpi=pmix", "-N4", "-n16", test.mpi, *VERIFY, "1", "--system", "ulysses"])
+        assert done.returncode == 0, done.stderr
+        times.append(time.time() - began)
+        if times[-1] < 10:
+            break
+    print(f"16 processes verified a first case {min(times):.1f} s after srun was called")
+    assert min(times) < 10, times
+    return None
+
+
+def mpi_names(test):
+    """What processes with a card each tell each other over MPI, without the cards, and what agreeing on a wave's end takes."""
+    if not test.check:
+        return "no mpi_check"
+    for name, launcher in {"mpirun": ["mpirun", "--oversubscribe", "-n", "2"], "srun": ["srun", "--mpi=pmix", "-N1", "-n4"]}.items():
+        done = test.run([*launcher, test.check])
+        assert done.returncode == 0 and "names of communicators" in done.stdout, f"{name}: {done.stdout}{done.stderr}"
+        print(f"{name}: {done.stdout.strip()}")
+    done = test.run(["srun", "--mpi=pmix", "-N2", "-n2", test.check])
+    assert done.returncode != 0, done.stdout
+    line_with(done.stderr, "error: rank 0 runs on n1, rank 1 on n2; cards of one session are those of one host")
     return None
 
 
@@ -50,10 +70,11 @@ def disturbed(test, launcher, how):
     step = test.start([*launcher, test.mpi, *VERIFY, "100000", "--system", "libra"])
     ranks = lambda: {pid: rank for pid, rank in processes(test.mpi) if rank is not None}
     until = time.time() + 60
-    while len(ranks()) < 4:
+    while sum(map(connected, ranks())) < 4:
         assert time.time() < until, "the ranks did not start"
         time.sleep(0.1)
-    time.sleep(3)
+    # Some cases.
+    time.sleep(0.5)
     victim = next(pid for pid, rank in ranks().items() if rank == 2)
     began = time.time()
     os.kill(victim, how)
@@ -64,6 +85,14 @@ def disturbed(test, launcher, how):
         os.kill(pid, signal.SIGKILL)
         raise AssertionError(f"process {pid} outlived its launch")
     return took, out + err
+
+
+def connected(pid):
+    """Whether a process has its thread of MPI, which it starts when it is connected with the others."""
+    try:
+        return "mpi" in {name.read_text().strip() for name in Path(f"/proc/{pid}/task").glob("*/comm")}
+    except OSError:
+        return False
 
 
 def processes(program):
@@ -81,7 +110,7 @@ def processes(program):
 
 def mpi_rank_killed(test):
     if not test.mpi:
-        return "no program with the feature mpi"
+        return "no program over MPI"
     took, text = disturbed(test, LAUNCHERS["mpirun"], signal.SIGKILL)
     assert took < 30, took
     seen = line_with(text, "rank 2", "signal 9")
@@ -98,7 +127,7 @@ def mpi_rank_killed(test):
 
 def mpi_rank_hangs(test):
     if not test.mpi:
-        return "no program with the feature mpi"
+        return "no program over MPI"
     took, text = disturbed(test, ["srun", "--mpi=pmix", "--kill-on-bad-exit=1", "-N4", "-n4"], signal.SIGSTOP)
     assert took < 30, took
     fault(

@@ -129,6 +129,25 @@ mod tests {
         assert!(!folder.exists(), "rank 0 removes the folder");
     }
 
+    /// A rank that is slow still finds what rank 0 brought to the last exchange.
+    #[test]
+    fn the_folder_stays_until_all_have_left() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let base = dir.path().join("meeting");
+        let mut all: Vec<Rendezvous> =
+            join(&base, &["n1", "n1"]).into_iter().collect::<Result<_, _>>().expect("joined");
+        let (slow, first) = (all.remove(1), all.remove(0));
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                first.publish("last", &[3]).expect("published");
+                drop(first);
+            });
+            std::thread::sleep(Duration::from_millis(200));
+            assert_eq!(slow.wait("last", 0, "bringing it", LONG).expect("there"), [3]);
+            drop(slow);
+        });
+    }
+
     #[test]
     fn ranks_that_do_not_fit_are_named() {
         let dir = tempfile::tempdir().expect("a folder");

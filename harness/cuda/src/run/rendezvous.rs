@@ -13,6 +13,8 @@ const SOON: Duration = Duration::from_micros(200);
 const LATER: Duration = Duration::from_millis(2);
 /// How often it looks whether the other processes live.
 const LOOK: Duration = Duration::from_millis(100);
+/// How long the folder stays for processes that have not left yet.
+const STAY: Duration = Duration::from_secs(2);
 /// Name of the blob that says who failed and why.
 const FAILED: &str = "failed";
 
@@ -252,6 +254,12 @@ impl Rendezvous {
         matches!(file.try_lock_shared(), Ok(())) && !self.folder.join(left(rank)).exists()
     }
 
+    /// Whether the process of another rank has come and neither left nor ended.
+    fn is_here(&self, rank: usize) -> bool {
+        let has = |name: String| self.folder.join(name).exists();
+        rank != self.rank && has(alive(rank)) && !has(left(rank)) && !self.is_dead(rank)
+    }
+
     /// Opens a blob that is there, to share its memory.
     ///
     /// # Errors
@@ -273,6 +281,13 @@ impl Drop for Rendezvous {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             let _ = self.put(&left(self.rank), &[]);
+        }
+        if self.meeting.is_some() {
+            // The others may still read what they came for.
+            let began = Instant::now();
+            while began.elapsed() < STAY && (0..self.ranks).any(|rank| self.is_here(rank)) {
+                std::thread::sleep(SOON);
+            }
         }
     }
 }
