@@ -25,6 +25,8 @@ const BEAT: Duration = Duration::from_secs(1);
 const SILENT: Duration = Duration::from_secs(15);
 /// How long a process that is at its end waits for the others to come there: longer than they wait for it in a program.
 const ENDING: Duration = Duration::from_secs(25);
+/// How long a process waits at its start for the others to come.
+const STARTING: Duration = Duration::from_secs(60);
 /// Pauses of the thread that looks for messages: none, then short while messages come, then longer.
 const SHORT: Duration = Duration::from_micros(50);
 const IDLE: Duration = Duration::from_micros(500);
@@ -63,11 +65,13 @@ struct Letter {
 }
 
 impl MpiSession {
-    /// Initialises MPI. `about` says where this process runs; `exit` is the exit code of the launch where a process is gone.
+    /// Initialises MPI. `about` says where this process runs; `exit` is the exit code of the launch where a process is gone. Where
+    /// the others do not come within a minute, this process ends.
     ///
     /// # Errors
     /// MPI is initialised already or cannot be used by a thread.
     pub fn start(about: &str, exit: i32) -> Result<Self, String> {
+        let _watch = Watch::over(about, exit)?;
         let found = mpi::initialize_with_threading(Threading::Serialized);
         let (universe, threading) = found.ok_or("MPI has been initialised before")?;
         if threading < Threading::Serialized {
@@ -131,6 +135,27 @@ impl Messages for MpiSession {
             // A thread that has ended was told so by another process.
             let _ = orders.send(Order::Abort(exit));
         }
+    }
+}
+
+/// Ends this process where its start, in which calls of MPI block, takes too long. Dropped at the end of the start.
+struct Watch {
+    _started: Sender<()>,
+}
+
+impl Watch {
+    fn over(about: &str, exit: i32) -> Result<Self, String> {
+        let (sender, started) = channel();
+        let about = about.to_owned();
+        let work = move || {
+            if started.recv_timeout(STARTING) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("error: not all processes of this launch came within {} s; {about} ends", STARTING.as_secs());
+                std::process::exit(exit);
+            }
+        };
+        let thread = std::thread::Builder::new().name("start".to_owned()).spawn(work);
+        thread.map_err(|e| format!("cannot start a thread for the start: {e}"))?;
+        Ok(Self { _started: sender })
     }
 }
 

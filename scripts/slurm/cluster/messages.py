@@ -9,9 +9,10 @@ from pathlib import Path
 from .base import fault, line_with
 
 VERIFY = ["verify", "--backend", "cpu", "--seed", "3", "--format", "json", "--cases"]
+SRUN = ["srun", "--mpi=pmix", "--kill-on-bad-exit=1"]
 LAUNCHERS = {
-    "a process a node": ["srun", "--mpi=pmix", "-N4", "-n4"],
-    "several a node": ["srun", "--mpi=pmix", "-N2", "-n6"],
+    "a process a node": [*SRUN, "-N4", "-n4"],
+    "several a node": [*SRUN, "-N2", "-n6"],
     "mpirun": ["mpirun", "--oversubscribe", "-n", "4"],
 }
 
@@ -41,7 +42,7 @@ def mpi_starts(test):
     times = []
     for _ in range(3):
         began = time.time()
-        done = test.run(["srun", "--mpi=pmix", "-N4", "-n16", test.mpi, *VERIFY, "1", "--system", "ulysses"])
+        done = test.run([*SRUN, "-N4", "-n16", test.mpi, *VERIFY, "1", "--system", "ulysses"])
         assert done.returncode == 0, done.stderr
         times.append(time.time() - began)
         if times[-1] < 10:
@@ -55,11 +56,11 @@ def mpi_names(test):
     """What processes with a card each tell each other over MPI, without the cards, and what agreeing on a wave's end takes."""
     if not test.check:
         return "no mpi_check"
-    for name, launcher in {"mpirun": ["mpirun", "--oversubscribe", "-n", "2"], "srun": ["srun", "--mpi=pmix", "-N1", "-n4"]}.items():
+    for name, launcher in {"mpirun": ["mpirun", "--oversubscribe", "-n", "2"], "srun": [*SRUN, "-N1", "-n4"]}.items():
         done = test.run([*launcher, test.check])
         assert done.returncode == 0 and "names of communicators" in done.stdout, f"{name}: {done.stdout}{done.stderr}"
         print(f"{name}: {done.stdout.strip()}")
-    done = test.run(["srun", "--mpi=pmix", "-N2", "-n2", test.check])
+    done = test.run([*SRUN, "-N2", "-n2", test.check])
     assert done.returncode != 0, done.stdout
     line_with(done.stderr, "error: rank 0 runs on n1, rank 1 on n2; cards of one session are those of one host")
     return None
@@ -114,7 +115,7 @@ def mpi_rank_killed(test):
     took, text = disturbed(test, LAUNCHERS["mpirun"], signal.SIGKILL)
     assert took < 30, took
     seen = line_with(text, "rank 2", "signal 9")
-    took, text = disturbed(test, ["srun", "--mpi=pmix", "--kill-on-bad-exit=1", "-N4", "-n4"], signal.SIGKILL)
+    took, text = disturbed(test, LAUNCHERS["a process a node"], signal.SIGKILL)
     assert took < 30, took
     slurm = line_with(text, "n3", "task 2", "Killed")
     fault(
@@ -128,7 +129,7 @@ def mpi_rank_killed(test):
 def mpi_rank_hangs(test):
     if not test.mpi:
         return "no program over MPI"
-    took, text = disturbed(test, ["srun", "--mpi=pmix", "--kill-on-bad-exit=1", "-N4", "-n4"], signal.SIGSTOP)
+    took, text = disturbed(test, LAUNCHERS["a process a node"], signal.SIGSTOP)
     assert took < 30, took
     fault(
         "a rank of programs over MPI hangs, or its node is gone",
