@@ -36,10 +36,11 @@ def mpi_same(test):
 
 
 def mpi_starts(test):
-    """16 processes on this host, from srun to the end of the first program: below 10 s, where nothing else keeps the host busy."""
+    """16 processes on this host, from srun to the end of the first program: below 10 s."""
     if not test.mpi:
         return "no program over MPI"
-    times = []
+    # The limit is one of a host that does nothing else.
+    load, times = os.getloadavg()[0], []
     for _ in range(3):
         began = time.time()
         done = test.run([*SRUN, "-N4", "-n16", test.mpi, *VERIFY, "1", "--system", "ulysses"])
@@ -47,8 +48,8 @@ def mpi_starts(test):
         times.append(time.time() - began)
         if times[-1] < 10:
             break
-    print(f"16 processes verified a first case {min(times):.1f} s after srun was called")
-    assert min(times) < 10, times
+    print(f"16 processes verified a first case {min(times):.1f} s after srun was called, at a load of {load:.0f} before")
+    assert min(times) < 10 or load > 2 * os.cpu_count(), times
     return None
 
 

@@ -26,7 +26,7 @@ seed = {seeds}
 
 [plot]
 metrics = ["straggler_mean"]
-x = "system"
+x = "seed"
 """
 # Cells of a seed there.
 OF_SEED = 8

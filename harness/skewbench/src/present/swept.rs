@@ -44,8 +44,9 @@ pub(super) fn aside(loaded: &Loaded, value: &Value) -> String {
     let told = |name: &str| {
         name == WORKLOAD || name != "variant" && linked(e).contains(name) && value.at.contains_key("variant")
     };
-    let names: BTreeSet<&String> = loaded.expanded.points.iter().flat_map(|(at, _)| at.keys()).collect();
-    let rest = value.at.iter().filter(|(name, _)| names.contains(name) && !on_axis(e, name) && !told(name));
+    // Nearly always the first point has it.
+    let swept = |name: &String| loaded.expanded.points.iter().any(|(at, _)| at.contains_key(name));
+    let rest = value.at.iter().filter(|(name, _)| !on_axis(e, name) && !told(name) && swept(name));
     describe(rest)
 }
 
