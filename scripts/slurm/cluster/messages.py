@@ -91,10 +91,14 @@ def disturbed(test, launcher, how):
 
 def connected(pid):
     """Whether a process has its thread of MPI, which it starts when it is connected with the others."""
-    try:
-        return "mpi" in {name.read_text().strip() for name in Path(f"/proc/{pid}/task").glob("*/comm")}
-    except OSError:
-        return False
+    for name in Path(f"/proc/{pid}/task").glob("*/comm"):
+        try:
+            if name.read_text() == "mpi\n":
+                return True
+        except OSError:
+            # Threads of programs come and go.
+            continue
+    return False
 
 
 def processes(program):
