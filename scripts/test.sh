@@ -64,8 +64,9 @@ chromium() {
 
 # Slurm and MPI from Debian, what disturbs them, and what the program over MPI is built with.
 slurm() {
-    # Nodes have mounts of their own, which not every container allows.
-    [[ $(id -u) -eq 0 ]] && command -v python3 >/dev/null && unshare --mount true 2>/dev/null || return 1
+    # Nodes have mounts of their own and slurmd looks for control groups, which not every container allows and has.
+    [[ $(id -u) -eq 0 ]] && command -v python3 >/dev/null && compgen -G "/sys/fs/cgroup/*" >/dev/null &&
+        unshare --mount true 2>/dev/null || return 1
     local program
     for program in munged slurmctld slurmd mpirun mpicc faketime strace; do
         command -v "$program" >/dev/null || break
@@ -134,7 +135,7 @@ if slurm; then
         cluster+=(--mpi "$built/skewbench-mpi" --mpi-check "$built/examples/mpi_check" --faults docs/FAULTS.md)
     check "on a Slurm cluster" scripts/slurm/test-cluster.sh "${cluster[@]}" || true
 else
-    skip "on a Slurm cluster" "it needs root that may mount, python3, and Debian's slurm-wlm, munge, openmpi-bin, libopenmpi-dev, libclang-dev, faketime and strace"
+    skip "on a Slurm cluster" "it needs root that may mount, /sys/fs/cgroup, python3, and Debian's slurm-wlm, munge, openmpi-bin, libopenmpi-dev, libclang-dev, faketime and strace"
 fi
 
 run=$work/quick
