@@ -3,11 +3,11 @@
 #
 #   scripts/slurm/test-cluster.sh COMMAND...
 #
-# Needs Debian's slurm-wlm and munge, root that may mount, and /sys/fs/cgroup. No systemd: munged, slurmctld and one slurmd a node are processes of this
-# script, on ports and in a folder of their own, so that a cluster that the host may have is not touched.
+# Needs Debian's slurm-wlm and munge, root that may mount, and /sys/fs/cgroup. No systemd: munged, slurmctld and one slurmd a node
+# are processes of this script, on ports and in a folder of their own, so that a cluster that the host may have is not touched.
 set -euo pipefail
 
-[[ $# -gt 0 ]] || { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[[ $# -gt 0 ]] || { sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 [[ $(id -u) -eq 0 ]] || { echo "$0: only root can start the daemons" >&2; exit 11; }
 for program in munged slurmctld slurmd sinfo; do
     command -v "$program" >/dev/null || { echo "$0: $program is not installed; apt-get install slurm-wlm munge" >&2; exit 11; }
