@@ -53,7 +53,7 @@ def faults_text():
     rows = "\n".join(f"| {cell(a)} | {cell(b)} | {cell(c)} |" for a, b, c in base.faults)
     return f"""# Faults
 
-What happens when something goes wrong on a cluster. Every row is what a test saw on a Slurm cluster of four nodes on one host; `scripts/slurm/cluster_tests.py --faults docs/FAULTS.md` writes this page, and fails where the page that is here says something else. J, S, P, C, N and T stand for numbers of jobs and steps, processes, cells, counts and times.
+What happens when something goes wrong on a cluster. Every row is what a test saw on a Slurm cluster of four nodes on one host; `scripts/slurm/cluster_tests.py --faults docs/FAULTS.md` writes this page, and fails where the page that is here says something else. J, S, R, P, C, N and T stand for numbers of jobs, steps, ranks, processes, cells, counts and times, HOST and NODE for names of hosts.
 
 | fault | what the user sees | what survives |
 |---|---|---|

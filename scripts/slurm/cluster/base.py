@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socket
 import stat
 import subprocess
 import time
@@ -147,6 +148,11 @@ def plain(text):
     text = re.sub(r"job \d+", "job J", text)
     text = re.sub(r"/\S*/", "", text)
     text = re.sub(r"cell [0-9a-f]{24}", "cell C", text)
+    text = re.sub(r"\.tmp-\w+", ".tmp-X", text)
+    text = re.sub(rf"\b{re.escape(socket.gethostname())}\b", "HOST", text)
+    text = re.sub(r"\bn[1-4]\b", "NODE", text)
+    text = re.sub(r"\b(rank|task) \d+", r"\1 R", text)
+    text = re.sub(r"\bPID \d+", "PID P", text)
     text = re.sub(r"\b(StepId=)\d+\.\d+", r"\1J.S", text)
     return re.sub(r"\b\d+ s\b", "T s", text).strip()
 
