@@ -94,16 +94,19 @@ impl Run {
     }
 
     /// [`Run::find_dense`] for rows that come in order: looks first where the last rows were found.
+    #[inline]
     pub fn find_dense_near(runs: &[Self], near: &mut usize, seq: u32, rows: Rows) -> Option<u32> {
         Self::plain_near(runs, near, seq, rows).unwrap_or_else(|| Self::find_dense(runs, seq, rows))
     }
 
     /// [`Run::find`] for rows that come in order: looks first where the last rows were found.
+    #[inline]
     pub fn find_near(runs: &[Self], near: &mut usize, seq: u32, rows: Rows) -> Option<u32> {
         Self::plain_near(runs, near, seq, rows).unwrap_or_else(|| Self::find(runs, seq, rows))
     }
 
     /// Index of contiguous rows in a contiguous run near the last one; none when that does not say whether they are there.
+    #[inline]
     fn plain_near(runs: &[Self], near: &mut usize, seq: u32, rows: Rows) -> Option<Option<u32>> {
         let place = (u64::from(seq) << 32) | u64::from(rows.start);
         let begins = |run: &Self| (u64::from(run.seq) << 32) | u64::from(run.rows.start);
@@ -321,34 +324,45 @@ impl SharedRuns {
 fn coalesce(rows: &mut [(u32, Rows)], runs: &mut Vec<Run>) {
     let place = |(seq, r): &(u32, Rows)| (u64::from(*seq) << 32) | u64::from(r.start);
     let mixed = rows.iter().any(|(_, r)| r.stride != 1) && settle_single_rows(rows);
+    runs.clear();
     if rows.iter().all(|(_, r)| r.stride == 1) {
         // Rows mostly come as a few sorted lists, which a stable sort only merges.
         if !rows.is_sorted_by_key(place) {
             rows.sort_by_key(place);
+        }
+        for &(seq, next) in rows.iter() {
+            match runs.last_mut() {
+                Some(last) if last.seq == seq && u64::from(next.start) <= u64::from(last.rows.last()) + 1 => {
+                    last.rows.len = last.rows.len.max(next.last() - last.rows.start + 1);
+                }
+                _ => runs.push(Run { seq, rows: next, offset: 0, mixed }),
+            }
         }
     } else {
         let key = |(seq, r): &(u32, Rows)| {
             let of_seq = (u64::from(*seq) << 32) | u64::from(r.stride);
             (of_seq, (u64::from(r.class()) << 32) | u64::from(r.start))
         };
-        if !rows.is_sorted_by_key(key) {
-            rows.sort_by_key(key);
+        // Keys take a division each, so that they are worked out once.
+        let mut keyed: Vec<_> = rows.iter().map(|of| (key(of), *of)).collect();
+        if !keyed.is_sorted_by_key(|(key, _)| *key) {
+            keyed.sort_by_key(|(key, _)| *key);
+            rows.iter_mut().zip(keyed).for_each(|(of, (_, sorted))| *of = sorted);
         }
-    }
-    runs.clear();
-    for &(seq, next) in rows.iter() {
-        if let Some(last) = runs.last_mut() {
-            let joins = last.seq == seq
-                && last.rows.stride == next.stride
-                && last.rows.class() == next.class()
-                && u64::from(next.start) <= u64::from(last.rows.last()) + u64::from(next.stride);
-            if joins {
-                let len = (next.last() - last.rows.start) / next.stride + 1;
-                last.rows.len = last.rows.len.max(len);
-                continue;
+        for &(seq, next) in rows.iter() {
+            if let Some(last) = runs.last_mut() {
+                let joins = last.seq == seq
+                    && last.rows.stride == next.stride
+                    && last.rows.class() == next.class()
+                    && u64::from(next.start) <= u64::from(last.rows.last()) + u64::from(next.stride);
+                if joins {
+                    let len = (next.last() - last.rows.start) / next.stride + 1;
+                    last.rows.len = last.rows.len.max(len);
+                    continue;
+                }
             }
+            runs.push(Run { seq, rows: next, offset: 0, mixed });
         }
-        runs.push(Run { seq, rows: next, offset: 0, mixed });
     }
     if !runs.is_sorted_by_key(|run| (run.seq, run.rows.start)) {
         runs.sort_unstable_by_key(|run| (run.seq, run.rows.start));
