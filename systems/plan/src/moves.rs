@@ -17,65 +17,79 @@ struct Groups {
     ranks: Vec<u32>,
     start: Vec<u32>,
     items: Vec<u32>,
+    /// Rows of all moves of each group.
+    rows: Vec<u64>,
 }
 
 impl Groups {
     /// Few moves between many ranks get no table of all ranks: a plan may have many such spans.
     const SPARSE: usize = 8;
 
-    fn new(ranks: usize, moves: &[Move], key: impl Fn(&Move) -> u32) -> Self {
-        if moves.len() < ranks / Self::SPARSE {
-            Self::sparse(ranks, moves, key)
-        } else {
-            Self::dense(ranks, moves, key)
-        }
-    }
-
-    fn dense(ranks: usize, moves: &[Move], key: impl Fn(&Move) -> u32) -> Self {
+    /// Groups by sender and by receiver.
+    fn dense(ranks: usize, moves: &[Move]) -> [Self; 2] {
         // Counts stand one place further on, so that filling the groups leaves each start where it belongs.
-        let mut start = vec![0u32; ranks + 2];
+        let mut groups = [(); 2].map(|()| Self { start: vec![0; ranks + 2], rows: vec![0; ranks], ..Self::default() });
         for mv in moves {
-            if let Some(count) = start.get_mut(key(mv) as usize + 2) {
-                *count += 1;
+            for (group, rank) in groups.iter_mut().zip([mv.from, mv.to]) {
+                if let Some(rows) = group.rows.get_mut(rank as usize) {
+                    *rows += u64::from(mv.rows.len);
+                    group.start[rank as usize + 2] += 1;
+                }
             }
         }
-        let mut sum = 0;
-        for count in &mut start {
-            sum += *count;
-            *count = sum;
+        for group in &mut groups {
+            let mut sum = 0;
+            for count in &mut group.start {
+                sum += *count;
+                *count = sum;
+            }
+            group.items = vec![0; sum as usize];
         }
-        let mut items = vec![0u32; sum as usize];
-        for (index, mv) in moves.iter().enumerate() {
-            let rank = key(mv) as usize;
-            if rank < ranks {
-                let slot = &mut start[rank + 1];
-                items[*slot as usize] = index as u32;
-                *slot += 1;
+        for (index, mv) in (0..).zip(moves) {
+            for (group, rank) in groups.iter_mut().zip([mv.from, mv.to]) {
+                if (rank as usize) < ranks {
+                    let slot = &mut group.start[rank as usize + 1];
+                    group.items[*slot as usize] = index;
+                    *slot += 1;
+                }
             }
         }
-        start.pop();
-        Self { ranks: Vec::new(), start, items }
+        groups.iter_mut().for_each(|group| {
+            group.start.pop();
+        });
+        groups
     }
 
     fn sparse(ranks: usize, moves: &[Move], key: impl Fn(&Move) -> u32) -> Self {
         let mut items: Vec<u32> =
             (0..).zip(moves).filter(|(_, mv)| (key(mv) as usize) < ranks).map(|(index, _)| index).collect();
         items.sort_by_key(|index| key(&moves[*index as usize]));
-        let mut groups = Self { ranks: Vec::new(), start: Vec::new(), items };
+        let mut groups = Self { items, ..Self::default() };
         for (at, index) in (0..).zip(&groups.items) {
             let rank = key(&moves[*index as usize]);
             if groups.ranks.last() != Some(&rank) {
                 groups.ranks.push(rank);
                 groups.start.push(at);
+                groups.rows.push(0);
+            }
+            if let Some(rows) = groups.rows.last_mut() {
+                *rows += u64::from(moves[*index as usize].rows.len);
             }
         }
         groups.start.push(groups.items.len() as u32);
         groups
     }
 
+    fn group(&self, rank: u32) -> Option<usize> {
+        if self.ranks.is_empty() { Some(rank as usize) } else { self.ranks.binary_search(&rank).ok() }
+    }
+
     fn of(&self, rank: u32) -> &[u32] {
-        let group = if self.ranks.is_empty() { Some(rank as usize) } else { self.ranks.binary_search(&rank).ok() };
-        group.and_then(|group| self.start.get(group..group + 2)).map_or(&[], |s| self.slice(s))
+        self.group(rank).and_then(|group| self.start.get(group..group + 2)).map_or(&[], |s| self.slice(s))
+    }
+
+    fn rows_of(&self, rank: u32) -> u64 {
+        self.group(rank).and_then(|group| self.rows.get(group)).copied().unwrap_or(0)
     }
 
     fn slice(&self, bounds: &[u32]) -> &[u32] {
@@ -94,7 +108,12 @@ impl MoveIndex {
     /// Indexes a list of moves between `ranks` ranks.
     pub fn new(moves: &[Move], ranks: u32) -> Self {
         let ranks = ranks as usize;
-        Self { sent: Groups::new(ranks, moves, |m| m.from), received: Groups::new(ranks, moves, |m| m.to) }
+        let [sent, received] = if moves.len() < ranks / Groups::SPARSE {
+            [Groups::sparse(ranks, moves, |m| m.from), Groups::sparse(ranks, moves, |m| m.to)]
+        } else {
+            Groups::dense(ranks, moves)
+        };
+        Self { sent, received }
     }
 
     /// Moves that `rank` sends, local ones included.
@@ -105,6 +124,11 @@ impl MoveIndex {
     /// Moves that `rank` receives, local ones included.
     pub fn received(&self, rank: u32) -> &[u32] {
         self.received.of(rank)
+    }
+
+    /// Rows that `rank` sends and receives, local ones included in both.
+    pub(crate) fn rows(&self, rank: u32) -> (u64, u64) {
+        (self.sent.rows_of(rank), self.received.rows_of(rank))
     }
 
     /// Ranks that send, in order, with their moves.
@@ -231,20 +255,23 @@ mod tests {
     use crate::{Move, Rows};
 
     fn moves(keys: &[u32]) -> Vec<Move> {
-        keys.iter().map(|from| Move { from: *from, to: 0, seq: 0, rows: Rows::range(0, 1) }).collect()
+        keys.iter().map(|rank| Move { from: *rank, to: *rank / 2, seq: 0, rows: Rows::range(0, 1 + *rank) }).collect()
     }
 
     proptest! {
         #[test]
         fn dense_and_sparse_groups_agree(keys in prop::collection::vec(0u32..12, 0..20), ranks in 0usize..12) {
             let moves = moves(&keys);
-            let dense = Groups::dense(ranks, &moves, |m| m.from);
+            let [dense, received] = Groups::dense(ranks, &moves);
             let sparse = Groups::sparse(ranks, &moves, |m| m.from);
+            prop_assert!(received.iter().eq(Groups::sparse(ranks, &moves, |m| m.to).iter()));
             for rank in 0..14 {
                 let wanted: Vec<u32> =
                     (0..).zip(&keys).filter(|(_, k)| **k == rank && (rank as usize) < ranks).map(|(i, _)| i).collect();
                 prop_assert_eq!(dense.of(rank), &wanted[..]);
                 prop_assert_eq!(sparse.of(rank), &wanted[..]);
+                prop_assert_eq!(dense.rows_of(rank), wanted.iter().map(|i| u64::from(moves[*i as usize].rows.len)).sum::<u64>());
+                prop_assert_eq!(sparse.rows_of(rank), dense.rows_of(rank));
             }
             prop_assert!(dense.iter().eq(sparse.iter()));
         }

@@ -2,6 +2,7 @@
 
 /// The last of `len` places that begins where it must, which all places before it do and none after it; looks first from
 /// the place that was found last.
+#[inline]
 pub(crate) fn last(len: usize, near: usize, begins: impl Fn(usize) -> bool) -> Option<usize> {
     let (mut low, mut high) = (0, near.min(len));
     if near < len && begins(near) {

@@ -78,32 +78,48 @@ impl Slab {
 impl Run {
     /// Index of `rows` in a buffer of these runs, when one run holds them all.
     pub fn find(runs: &[Self], seq: u32, rows: Rows) -> Option<u32> {
-        Self::find_by(runs, seq, rows, |run| {
-            run.rows.stride == 1
-                || rows.len == 1 && rows.start % run.rows.stride == run.rows.class()
-                || run.rows.stride == rows.stride && run.rows.class() == rows.class()
-        })
+        Self::find_last(Self::up_to(runs, seq, rows), seq, rows, Self::may_hold)
     }
 
     /// Index of `rows` in a buffer of these runs, when they are neighbours in one run.
     pub fn find_dense(runs: &[Self], seq: u32, rows: Rows) -> Option<u32> {
-        Self::find_by(runs, seq, rows, |run| {
-            let stride = run.rows.stride;
-            rows.start % stride == run.rows.class() && (rows.len == 1 || stride == rows.stride)
-        })
+        Self::find_last(Self::up_to(runs, seq, rows), seq, rows, Self::may_hold_dense)
     }
 
     /// [`Run::find_dense`] for rows that come in order: looks first where the last rows were found.
+    #[inline]
     pub fn find_dense_near(runs: &[Self], near: &mut usize, seq: u32, rows: Rows) -> Option<u32> {
-        Self::plain_near(runs, near, seq, rows).unwrap_or_else(|| Self::find_dense(runs, seq, rows))
+        let plain = Self::plain_near(runs, near, seq, rows);
+        plain.unwrap_or_else(|| Self::find_last(&runs[..=*near], seq, rows, Self::may_hold_dense))
     }
 
     /// [`Run::find`] for rows that come in order: looks first where the last rows were found.
+    #[inline]
     pub fn find_near(runs: &[Self], near: &mut usize, seq: u32, rows: Rows) -> Option<u32> {
-        Self::plain_near(runs, near, seq, rows).unwrap_or_else(|| Self::find(runs, seq, rows))
+        let plain = Self::plain_near(runs, near, seq, rows);
+        plain.unwrap_or_else(|| Self::find_last(&runs[..=*near], seq, rows, Self::may_hold))
     }
 
-    /// Index of contiguous rows in a contiguous run near the last one; none when that does not say whether they are there.
+    /// True when the rows, which do not begin before the run, are of its class.
+    fn may_hold(&self, rows: Rows) -> bool {
+        let stride = self.rows.stride;
+        stride == 1 || (rows.len == 1 || stride == rows.stride) && (rows.start - self.rows.start).is_multiple_of(stride)
+    }
+
+    /// [`Run::may_hold`] for rows that are to be neighbours in the run.
+    fn may_hold_dense(&self, rows: Rows) -> bool {
+        let stride = self.rows.stride;
+        (rows.len == 1 || stride == rows.stride) && (rows.start - self.rows.start).is_multiple_of(stride)
+    }
+
+    /// Runs that do not begin after the rows.
+    fn up_to(runs: &[Self], seq: u32, rows: Rows) -> &[Self] {
+        &runs[..runs.partition_point(|run| (run.seq, run.rows.start) <= (seq, rows.start))]
+    }
+
+    /// Index of contiguous rows in a contiguous run near the last one; none when that does not say whether they are there, and
+    /// then `near` is the last run that does not begin after them.
+    #[inline]
     fn plain_near(runs: &[Self], near: &mut usize, seq: u32, rows: Rows) -> Option<Option<u32>> {
         let place = (u64::from(seq) << 32) | u64::from(rows.start);
         let begins = |run: &Self| (u64::from(run.seq) << 32) | u64::from(run.rows.start);
@@ -117,9 +133,9 @@ impl Run {
         plain.then(|| (rows.end() <= run.rows.end()).then(|| run.offset + rows.start - run.rows.start))
     }
 
-    fn find_by(runs: &[Self], seq: u32, rows: Rows, fits: impl Fn(&Self) -> bool) -> Option<u32> {
-        let before = runs.partition_point(|run| (run.seq, run.rows.start) <= (seq, rows.start));
-        let mut candidates = runs[..before].iter().rev().take_while(|run| run.seq == seq).filter(|run| fits(run));
+    /// Index of the rows in one of these runs, which do not begin after them.
+    fn find_last(runs: &[Self], seq: u32, rows: Rows, may_hold: impl Fn(&Self, Rows) -> bool) -> Option<u32> {
+        let mut candidates = runs.iter().rev().take_while(|run| run.seq == seq).filter(|run| may_hold(run, rows));
         // Runs of one stride and class lie one after another: only the nearest can hold the rows.
         let run = candidates.find(|run| !run.mixed || rows.end() <= run.rows.end())?;
         (rows.end() <= run.rows.end()).then(|| run.offset + (rows.start - run.rows.start) / run.rows.stride)
@@ -321,34 +337,45 @@ impl SharedRuns {
 fn coalesce(rows: &mut [(u32, Rows)], runs: &mut Vec<Run>) {
     let place = |(seq, r): &(u32, Rows)| (u64::from(*seq) << 32) | u64::from(r.start);
     let mixed = rows.iter().any(|(_, r)| r.stride != 1) && settle_single_rows(rows);
+    runs.clear();
     if rows.iter().all(|(_, r)| r.stride == 1) {
         // Rows mostly come as a few sorted lists, which a stable sort only merges.
         if !rows.is_sorted_by_key(place) {
             rows.sort_by_key(place);
+        }
+        for &(seq, next) in rows.iter() {
+            match runs.last_mut() {
+                Some(last) if last.seq == seq && u64::from(next.start) <= u64::from(last.rows.last()) + 1 => {
+                    last.rows.len = last.rows.len.max(next.last() - last.rows.start + 1);
+                }
+                _ => runs.push(Run { seq, rows: next, offset: 0, mixed }),
+            }
         }
     } else {
         let key = |(seq, r): &(u32, Rows)| {
             let of_seq = (u64::from(*seq) << 32) | u64::from(r.stride);
             (of_seq, (u64::from(r.class()) << 32) | u64::from(r.start))
         };
-        if !rows.is_sorted_by_key(key) {
-            rows.sort_by_key(key);
+        // Keys take a division each, so that they are worked out once.
+        let mut keyed: Vec<_> = rows.iter().map(|of| (key(of), *of)).collect();
+        if !keyed.is_sorted_by_key(|(key, _)| *key) {
+            keyed.sort_by_key(|(key, _)| *key);
+            rows.iter_mut().zip(keyed).for_each(|(of, (_, sorted))| *of = sorted);
         }
-    }
-    runs.clear();
-    for &(seq, next) in rows.iter() {
-        if let Some(last) = runs.last_mut() {
-            let joins = last.seq == seq
-                && last.rows.stride == next.stride
-                && last.rows.class() == next.class()
-                && u64::from(next.start) <= u64::from(last.rows.last()) + u64::from(next.stride);
-            if joins {
-                let len = (next.last() - last.rows.start) / next.stride + 1;
-                last.rows.len = last.rows.len.max(len);
-                continue;
+        for &(seq, next) in rows.iter() {
+            if let Some(last) = runs.last_mut() {
+                let joins = last.seq == seq
+                    && last.rows.stride == next.stride
+                    && last.rows.class() == next.class()
+                    && u64::from(next.start) <= u64::from(last.rows.last()) + u64::from(next.stride);
+                if joins {
+                    let len = (next.last() - last.rows.start) / next.stride + 1;
+                    last.rows.len = last.rows.len.max(len);
+                    continue;
+                }
             }
+            runs.push(Run { seq, rows: next, offset: 0, mixed });
         }
-        runs.push(Run { seq, rows: next, offset: 0, mixed });
     }
     if !runs.is_sorted_by_key(|run| (run.seq, run.rows.start)) {
         runs.sort_unstable_by_key(|run| (run.seq, run.rows.start));

@@ -73,6 +73,26 @@ struct RankState {
     end: u64,
 }
 
+/// What a run changes; the runs of a pass use the same room one after another.
+#[derive(Default)]
+pub(super) struct Room {
+    posts: Vec<Progress>,
+    streams: Vec<StreamState>,
+    ranks: Vec<RankState>,
+    events: BinaryHeap<Reverse<(u64, u64)>>,
+}
+
+impl Room {
+    fn clear(&mut self, priced: &Priced<'_>, calls: &Calls) {
+        self.posts.clone_from(&calls.fresh);
+        self.streams.clear();
+        self.streams.resize(priced.streams.len(), StreamState::default());
+        self.ranks.clear();
+        self.ranks.resize(priced.launch_ps.len(), RankState::default());
+        self.events.clear();
+    }
+}
+
 pub(super) struct Engine<'a, 'p> {
     priced: &'a Priced<'p>,
     calls: &'a Calls,
@@ -80,10 +100,7 @@ pub(super) struct Engine<'a, 'p> {
     mode: Mode,
     /// Prolongation of a compute kernel per picosecond of traffic under it.
     slowdown: f64,
-    posts: Vec<Progress>,
-    streams: Vec<StreamState>,
-    ranks: Vec<RankState>,
-    events: BinaryHeap<Reverse<(u64, u64)>>,
+    room: &'a mut Room,
     trace: Option<Vec<TraceEvent>>,
 }
 
@@ -96,31 +113,22 @@ impl<'a, 'p> Engine<'a, 'p> {
         priced: &'a Priced<'p>,
         calls: &'a Calls,
         links: &'a mut Links,
+        room: &'a mut Room,
         mode: Mode,
         compute_rate: f64,
         trace: bool,
     ) -> Self {
         links.reset();
-        Self {
-            priced,
-            calls,
-            links,
-            mode,
-            slowdown: 1.0 / compute_rate - 1.0,
-            posts: calls.fresh.clone(),
-            streams: vec![StreamState::default(); priced.streams.len()],
-            ranks: vec![RankState::default(); priced.launch_ps.len()],
-            events: BinaryHeap::new(),
-            trace: trace.then(Vec::new),
-        }
+        room.clear(priced, calls);
+        Self { priced, calls, links, mode, slowdown: 1.0 / compute_rate - 1.0, room, trace: trace.then(Vec::new) }
     }
 
     /// Runs to the end and returns the end of every rank, and the trace.
     pub(super) fn run(mut self) -> Result<(Vec<u64>, Vec<TraceEvent>), SimError> {
-        for rank in 0..self.ranks.len() as u32 {
+        for rank in 0..self.room.ranks.len() as u32 {
             self.advance(rank, 0)?;
         }
-        while let Some(Reverse((now, key))) = self.events.pop() {
+        while let Some(Reverse((now, key))) = self.room.events.pop() {
             let (rank, stream, index) = ((key >> 40) as u32, (key >> 32 & 0xff) as u32, key as u32);
             let flat = self.priced.rank_start[rank as usize] + stream as usize;
             if stream == u32::from(COMPUTE) && self.prolong(rank, flat, index, now)? {
@@ -130,7 +138,7 @@ impl<'a, 'p> Engine<'a, 'p> {
             self.advance(rank, now)?;
         }
         self.check_finished()?;
-        Ok((self.ranks.iter().map(|rank| rank.end).collect(), self.trace.unwrap_or_default()))
+        Ok((self.room.ranks.iter().map(|rank| rank.end).collect(), self.trace.unwrap_or_default()))
     }
 
     fn push(&mut self, time: u64, flat: usize, index: u32) -> Result<(), SimError> {
@@ -138,13 +146,13 @@ impl<'a, 'p> Engine<'a, 'p> {
         if time >= LAST_PS {
             return Err(SimError::Overflow { rank: stream.rank, stream: stream.number, index });
         }
-        self.events.push(Reverse((time, order(stream.rank, stream.number, index))));
+        self.room.events.push(Reverse((time, order(stream.rank, stream.number, index))));
         Ok(())
     }
 
     /// Charges the kernel that was to end `now` for traffic under it; true when it ends later for that.
     fn prolong(&mut self, rank: u32, flat: usize, index: u32, now: u64) -> Result<bool, SimError> {
-        let state = &mut self.ranks[rank as usize];
+        let state = &mut self.room.ranks[rank as usize];
         let traffic = state.traffic.until(now);
         let overlap = traffic - state.charged;
         let extra = (overlap as f64 * self.slowdown) as u64;
@@ -154,17 +162,17 @@ impl<'a, 'p> Engine<'a, 'p> {
         }
         state.charged = traffic;
         state.compute_until = None;
-        self.streams[flat].ends = now + extra;
+        self.room.streams[flat].ends = now + extra;
         self.push(now + extra, flat, index)?;
         Ok(true)
     }
 
     fn finish(&mut self, rank: u32, flat: usize, index: u32, now: u64) {
-        let state = &mut self.streams[flat];
+        let state = &mut self.room.streams[flat];
         state.done = index + 1;
         state.busy = false;
         let started = state.started;
-        self.ranks[rank as usize].end = now;
+        self.room.ranks[rank as usize].end = now;
         if let Some(trace) = &mut self.trace {
             let stream = &self.priced.streams[flat];
             let instr = &stream.instrs[index as usize];
@@ -181,9 +189,9 @@ impl<'a, 'p> Engine<'a, 'p> {
 
     /// Starts what can start on a rank.
     fn advance(&mut self, rank: u32, now: u64) -> Result<(), SimError> {
-        self.ranks[rank as usize].compute_until = None;
+        self.room.ranks[rank as usize].compute_until = None;
         for flat in self.priced.rank_range(rank) {
-            let state = self.streams[flat];
+            let state = self.room.streams[flat];
             if !state.busy && self.ready(flat, state.done) {
                 self.start(rank, flat, state.done, now)?;
             }
@@ -197,14 +205,14 @@ impl<'a, 'p> Engine<'a, 'p> {
         let Some(instr) = stream.instrs.get(index as usize) else { return false };
         let first = self.priced.rank_start[stream.rank as usize];
         let after = &self.priced.program.events[instr.after.range()];
-        after.iter().all(|id| self.streams[first + id.stream as usize].done > id.index)
+        after.iter().all(|id| self.room.streams[first + id.stream as usize].done > id.index)
     }
 
     fn start(&mut self, rank: u32, flat: usize, index: u32, now: u64) -> Result<(), SimError> {
         let stream = self.priced.streams[flat];
         let kind = stream.instrs[index as usize].kind;
-        self.streams[flat].busy = true;
-        self.streams[flat].started = now;
+        self.room.streams[flat].busy = true;
+        self.room.streams[flat].started = now;
         if let InstrKind::Transfer { call } = kind {
             return self.post(call, rank, now);
         }
@@ -213,9 +221,9 @@ impl<'a, 'p> Engine<'a, 'p> {
             _ => self.priced.duration[stream.base + index as usize],
         };
         let end = now.saturating_add(duration);
-        self.streams[flat].ends = end;
+        self.room.streams[flat].ends = end;
         if stream.number == u32::from(COMPUTE) {
-            let state = &mut self.ranks[rank as usize];
+            let state = &mut self.room.ranks[rank as usize];
             state.charged = state.traffic.until(now);
         }
         self.push(end, flat, index)
@@ -226,20 +234,20 @@ impl<'a, 'p> Engine<'a, 'p> {
         let (program, calls) = (self.priced.program, self.calls);
         let origin = calls.origin(call);
         let slot = origin.wrapping_add(rank as usize);
-        self.posts[slot].posted = true;
+        self.room.posts[slot].posted = true;
         let (mut last_end, mut released) = (now, 0);
         for part in &program.calls[call as usize].parts {
             let rate = self.links.part(part.row_bytes);
             let own_busy = if self.mode == Mode::Everything { self.compute_until(rank, now) } else { 0 };
             for flow in calls.routes[part.routes as usize].incident(rank) {
                 let peer_slot = origin.wrapping_add(flow.peer as usize);
-                if !self.posts[peer_slot].posted {
+                if !self.room.posts[peer_slot].posted {
                     continue;
                 }
                 let end = self.release(now, (rank, own_busy), flow, [slot, peer_slot], rate);
                 last_end = last_end.max(end);
                 released += 1;
-                let peer = &mut self.posts[peer_slot];
+                let peer = &mut self.room.posts[peer_slot];
                 peer.remaining -= 1;
                 peer.end = peer.end.max(end);
                 if peer.remaining == 0 {
@@ -248,9 +256,9 @@ impl<'a, 'p> Engine<'a, 'p> {
             }
         }
         if released > 0 {
-            self.ranks[rank as usize].traffic.add(now, last_end);
+            self.room.ranks[rank as usize].traffic.add(now, last_end);
         }
-        let own = &mut self.posts[slot];
+        let own = &mut self.room.posts[slot];
         own.remaining -= released;
         own.end = own.end.max(last_end);
         if own.remaining == 0 { self.end_call(slot) } else { Ok(()) }
@@ -259,7 +267,7 @@ impl<'a, 'p> Engine<'a, 'p> {
     /// Ends a rank's part in a call, all of whose flows are released.
     fn end_call(&mut self, slot: usize) -> Result<(), SimError> {
         let post = &self.calls.posts[slot];
-        self.push(self.posts[slot].end, post.stream as usize, post.index)
+        self.push(self.room.posts[slot].end, post.stream as usize, post.index)
     }
 
     /// Releases a flow and returns its end. `own`: the posting rank, whose traffic the caller counts, and when its compute stream runs out;
@@ -281,14 +289,14 @@ impl<'a, 'p> Engine<'a, 'p> {
         } else {
             self.links.send_between(now, ends, rows, part, busy)
         };
-        self.ranks[flow.peer as usize].traffic.add(now, end);
+        self.room.ranks[flow.peer as usize].traffic.add(now, end);
         end
     }
 
     /// When the compute stream of `rank` runs out of kernels that are running or whose dependencies have ended; 0 when it is idle.
     #[inline]
     fn compute_until(&mut self, rank: u32, now: u64) -> u64 {
-        match self.ranks[rank as usize].compute_until {
+        match self.room.ranks[rank as usize].compute_until {
             Some(until) => until,
             None => self.find_compute_until(rank, now),
         }
@@ -299,7 +307,7 @@ impl<'a, 'p> Engine<'a, 'p> {
         let mut until = 0;
         if self.priced.rank_range(rank).contains(&flat) {
             let stream = self.priced.streams[flat];
-            let state = self.streams[flat];
+            let state = self.room.streams[flat];
             let kernel = |index: u32| {
                 stream.instrs.get(index as usize).is_some_and(|instr| !matches!(instr.kind, InstrKind::Transfer { .. }))
             };
@@ -316,12 +324,12 @@ impl<'a, 'p> Engine<'a, 'p> {
                 next += 1;
             }
         }
-        self.ranks[rank as usize].compute_until = Some(until);
+        self.room.ranks[rank as usize].compute_until = Some(until);
         until
     }
 
     fn check_finished(&self) -> Result<(), SimError> {
-        for (stream, state) in self.priced.streams.iter().zip(&self.streams) {
+        for (stream, state) in self.priced.streams.iter().zip(&self.room.streams) {
             let Some(instr) = stream.instrs.get(state.done as usize) else { continue };
             let what = match instr.kind {
                 InstrKind::Transfer { call } if state.busy => format!("peers of call {call} do not post it"),

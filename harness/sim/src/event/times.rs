@@ -5,7 +5,7 @@ use skewbench_plan::Pass;
 use super::{
     calls::Calls,
     costs::Priced,
-    engine::{Engine, Mode},
+    engine::{Engine, Mode, Room},
     links::Links,
 };
 use crate::{Machine, SimError, profile::Network};
@@ -148,7 +148,8 @@ fn pass_times(
     let calls = Calls::new(&priced, machine)?;
     let mut links = Links::new(machine, &machine.pricing.profile().network);
     let compute_rate = machine.pricing.profile().overlap().compute_rate;
-    let mut run = |mode, trace| Engine::new(&priced, &calls, &mut links, mode, compute_rate, trace).run();
+    let mut room = Room::default();
+    let mut run = |mode, trace| Engine::new(&priced, &calls, &mut links, &mut room, mode, compute_rate, trace).run();
     let (rank_end_ps, trace) = run(Mode::Everything, runs.trace)?;
     let mut alone = |wanted: bool, mode| -> Result<Option<u64>, SimError> {
         if !wanted {
@@ -158,11 +159,15 @@ fn pass_times(
     };
     let compute_only_ps = alone(runs.compute_only, Mode::ComputeOnly)?;
     let transfers_only_ps = alone(runs.transfers_only, Mode::TransfersOnly)?;
-    let mut on_others = Vec::with_capacity(networks.len());
-    for network in networks {
+    let wave_ps = rank_end_ps.iter().copied().max().unwrap_or(0);
+    // Where nothing crosses between nodes, networks are alike.
+    let crosses = calls.routes.iter().any(|route| route.sent().any(|(_, _, inter_rows)| inter_rows > 0));
+    let mut on_others = vec![wave_ps; networks.len()];
+    for (slowest_ps, network) in on_others.iter_mut().zip(networks).filter(|_| crosses) {
         let mut links = Links::new(machine, network);
-        let (ends, _) = Engine::new(&priced, &calls, &mut links, Mode::Everything, compute_rate, false).run()?;
-        on_others.push(ends.into_iter().max().unwrap_or(0));
+        let everything = Mode::Everything;
+        let (ends, _) = Engine::new(&priced, &calls, &mut links, &mut room, everything, compute_rate, false).run()?;
+        *slowest_ps = ends.into_iter().max().unwrap_or(0);
     }
     let ranks = rank_end_ps.len();
     let (mut intra_bytes, mut inter_bytes) = (vec![0u64; ranks], vec![0u64; ranks]);
@@ -173,7 +178,6 @@ fn pass_times(
             }
         }
     }
-    let wave_ps = rank_end_ps.iter().copied().max().unwrap_or(0);
     let slowest_rank = rank_end_ps.iter().position(|end| *end == wave_ps).unwrap_or(0) as u32;
     let times = PassTimes {
         wave_ps,

@@ -74,17 +74,14 @@ pub fn estimate_sums(
 ) -> Result<Estimated, StoreError> {
     let n = columns.first().map_or(0, |c| c.len());
     let mut sums = vec![0.0; columns.len()];
-    let mut at = |indices: &mut dyn Iterator<Item = usize>| {
-        sums.fill(0.0);
-        for i in indices {
-            for (sum, column) in sums.iter_mut().zip(columns) {
-                *sum += column[i];
-            }
+    let mut at = |indices: &[u32]| {
+        for (sum, column) in sums.iter_mut().zip(columns) {
+            *sum = indices.iter().fold(0.0, |sum, i| sum + column[*i as usize]);
         }
         of(&sums)
     };
-    let value = at(&mut (0..n));
-    let interval = draws.bootstrap(name).run(n, |indices| at(&mut indices.iter().map(|i| *i as usize)))?;
+    let value = at(&(0..n as u32).collect::<Vec<_>>());
+    let interval = draws.bootstrap(name).run(n, at)?;
     Ok(with_interval(value, interval.low, interval.high, n))
 }
 

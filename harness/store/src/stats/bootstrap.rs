@@ -1,9 +1,12 @@
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use serde::{Deserialize, Serialize};
 
-use super::describe::{check, sorted_quantile};
+use super::describe::{check, selected_quantile};
 use crate::StoreError;
 
 /// A 95% interval.
@@ -100,24 +103,69 @@ impl<'a> Bootstrap<'a> {
         if self.resamples == 0 {
             return Err(StoreError::Statistics("an interval needs at least one resample".to_owned()));
         }
-        let mut random = stream(self.seed, self.name);
-        let mut indices = vec![0; n];
         let mut values = Vec::with_capacity(self.resamples);
-        for _ in 0..self.resamples {
-            if self.block <= 1 {
-                draw(&mut random, count, &mut indices);
-            } else {
-                draw_blocks(&mut random, count, self.block, &mut indices);
+        match self.all_draws(count) {
+            Some(draws) => values.extend(draws.chunks_exact(n).map(&mut statistic)),
+            None => {
+                let mut indices = vec![0; n];
+                let mut random = stream(self.seed, self.name);
+                values.extend((0..self.resamples).map(|_| {
+                    self.draw(&mut random, count, &mut indices);
+                    statistic(&indices)
+                }));
             }
-            values.push(statistic(&indices));
         }
         if let Some(value) = values.iter().find(|v| !v.is_finite()) {
             return Err(StoreError::Statistics(format!("the statistic of a resample is {value}")));
         }
-        values.sort_unstable_by(f64::total_cmp);
-        Ok(Interval { low: sorted_quantile(&values, 0.025), high: sorted_quantile(&values, 0.975) })
+        Ok(Interval { low: selected_quantile(&mut values, 0.025), high: selected_quantile(&mut values, 0.975) })
+    }
+
+    /// Draws the indices of one resample.
+    fn draw(&self, random: &mut ChaCha8Rng, n: u32, indices: &mut [u32]) {
+        if self.block <= 1 {
+            draw(random, n, indices);
+        } else {
+            draw_blocks(random, n, self.block, indices);
+        }
+    }
+
+    /// The indices of all resamples one after another, remembered from the last time; none where there are too many.
+    fn all_draws(&self, n: u32) -> Option<Arc<Vec<u32>>> {
+        let count = self.resamples.checked_mul(n as usize).filter(|count| *count <= MOST_DRAWS)?;
+        let key = (self.seed, self.name.to_owned(), n, self.block, self.resamples);
+        let known = || DRAWN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(draws) = known().of.get(&key) {
+            return Some(draws.clone());
+        }
+        let mut draws = vec![0; count];
+        let mut random = stream(self.seed, self.name);
+        draws.chunks_exact_mut(n as usize).for_each(|indices| self.draw(&mut random, n, indices));
+        let draws = Arc::new(draws);
+        let mut known = known();
+        if known.count + count <= MOST_DRAWS && !known.of.contains_key(&key) {
+            known.count += count;
+            known.of.insert(key, draws.clone());
+        }
+        Some(draws)
     }
 }
+
+/// Indices that are remembered, over all streams.
+const MOST_DRAWS: usize = 24 << 20;
+
+/// Seed, name, samples, block and resamples.
+type Settings = (u64, String, u32, usize, usize);
+
+/// What was drawn so far: the figures of a report estimate thousands of quantities of the same steps, each metric with one
+/// stream.
+#[derive(Default)]
+struct Drawn {
+    of: HashMap<Settings, Arc<Vec<u32>>>,
+    count: usize,
+}
+
+static DRAWN: LazyLock<Mutex<Drawn>> = LazyLock::new(Mutex::default);
 
 /// Indices by multiplication instead of rejection, several of one random word: what the multiplication leaves below the point is
 /// the fraction that the next index is taken from. With 4 indices for n of up to 2^12, 3 up to 2^16, 2 up to 2^24 and 1 above, the

@@ -87,9 +87,16 @@ pub fn standard_error(samples: &[f64]) -> f64 {
 
 /// Quantile `q` in [0, 1], type 7 of Hyndman and Fan (linear between order statistics); NaN without samples.
 pub fn quantile(samples: &[f64], q: f64) -> f64 {
-    let mut sorted = samples.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    sorted_quantile(&sorted, q)
+    selected_quantile(&mut samples.to_vec(), q)
+}
+
+/// [`quantile`] of samples whose order is of no more use.
+pub(super) fn selected_quantile(samples: &mut [f64], q: f64) -> f64 {
+    let Some(last) = samples.len().checked_sub(1) else { return f64::NAN };
+    let position = q.clamp(0.0, 1.0) * last as f64;
+    let (_, low, above) = samples.select_nth_unstable_by((position as usize).min(last), f64::total_cmp);
+    let low = *low;
+    between(position, low, above.iter().copied().min_by(f64::total_cmp).unwrap_or(low))
 }
 
 pub(super) fn sorted_quantile(sorted: &[f64], q: f64) -> f64 {
@@ -97,9 +104,14 @@ pub(super) fn sorted_quantile(sorted: &[f64], q: f64) -> f64 {
     let position = q.clamp(0.0, 1.0) * last as f64;
     let below = position as usize;
     let at = |i: usize| sorted.get(i.min(last)).copied().unwrap_or(f64::NAN);
-    let (low, high) = (at(below), at(below + 1));
+    between(position, at(below), at(below + 1))
+}
+
+/// The quantile at a position between two order statistics.
+fn between(position: f64, low: f64, high: f64) -> f64 {
+    let share = position.fract();
     // Exact at order statistics, also where the neighbour is infinite.
-    if position == below as f64 { low } else { low + (position - below as f64) * (high - low) }
+    if share == 0.0 { low } else { low + share * (high - low) }
 }
 
 /// Median; NaN without samples.

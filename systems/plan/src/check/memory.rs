@@ -12,22 +12,6 @@ pub(super) struct Meter {
     peaks: Vec<u64>,
 }
 
-/// Rows of one span of moves that a rank sends and receives.
-#[derive(Clone, Copy, Default)]
-struct Travels {
-    sent: u64,
-    received: u64,
-}
-
-impl Travels {
-    fn of(view: &View<'_>, rank: u32, id: u32) -> Self {
-        let index = view.indices.index(id);
-        let moves = view.indices.moves(view.plan.pass(view.pass), id);
-        let rows = |list: &[u32]| list.iter().map(|m| u64::from(moves[*m as usize].rows.len)).sum();
-        Self { sent: rows(index.sent(rank)), received: rows(index.received(rank)) }
-    }
-}
-
 /// Bytes of one row of all tensors in the set.
 fn row_bytes(plan: &Plan, tensors: TensorSet, dtype: Dtype, q_heads: u32, kv_heads: u32) -> u64 {
     let heads = |t: Tensor| u64::from(if t.is_kv() { kv_heads } else { q_heads });
@@ -57,7 +41,6 @@ impl Meter {
         let plan = view.plan;
         let table = plan.pass(view.pass);
         let mut changes: Vec<(u32, bool, u64)> = Vec::new();
-        let mut travels = vec![(u32::MAX, Travels::default()); view.indices.len()];
         for rank in 0..plan.ranks {
             changes.clear();
             let r = rank as usize;
@@ -75,7 +58,7 @@ impl Meter {
                     changes.push((start.max(*last) + 1, false, bytes));
                 }
             }
-            keeps += self.accumulators(view, rank, &mut changes, &mut travels);
+            keeps += self.accumulators(view, rank, &mut changes);
             let mut held = self.resident[r] + self.kept[r];
             let mut peak = held;
             changes.sort_unstable();
@@ -92,14 +75,7 @@ impl Meter {
 
     /// Accumulators away from home live from the first launch or arrival before a departure until that departure; what
     /// arrives anywhere is staged while its call lasts. Returns the bytes that the forward keeps.
-    /// `travels` holds, by span of moves, the rank that it was last counted for, with its rows.
-    fn accumulators(
-        &self,
-        view: &View<'_>,
-        rank: u32,
-        changes: &mut Vec<(u32, bool, u64)>,
-        travels: &mut [(u32, Travels)],
-    ) -> u64 {
+    fn accumulators(&self, view: &View<'_>, rank: u32, changes: &mut Vec<(u32, bool, u64)>) -> u64 {
         let plan = view.plan;
         let table = plan.pass(view.pass);
         let compute = table.ranks[rank as usize].streams.first();
@@ -112,12 +88,9 @@ impl Meter {
             }
             let at = view.order.position(rank, *post);
             for (part, id) in call.parts.iter().zip(view.indices.parts(index as usize)) {
-                let travels = &mut travels[*id as usize];
-                if travels.0 != rank {
-                    *travels = (rank, Travels::of(view, rank, *id));
-                }
+                let (sent, received) = view.indices.index(*id).rows(rank);
                 let bytes = row_bytes(plan, part.tensors, call.dtype, part.q_heads.len(), part.kv_heads.len());
-                let (sent, received) = (travels.1.sent * bytes, travels.1.received * bytes);
+                let (sent, received) = (sent * bytes, received * bytes);
                 let start = launch_before(view, rank, part.q_heads, part.kv_heads, *post)
                     .or(first_launch.map(|i| OpId { stream: crate::COMPUTE, index: i as u32 }))
                     .map_or(at, |op| view.order.position(rank, op).min(at));

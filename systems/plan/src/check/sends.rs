@@ -2,7 +2,7 @@
 
 use super::View;
 use super::operands::LastUse;
-use crate::{CallMode, Part, PlanError, Provider, Run, Slab, Tensor, TensorSet};
+use crate::{CallMode, Move, Part, PlanError, Provider, RankSlabs, Run, Slab, Tensor, TensorSet};
 
 /// Checks every copy and notes the last use of slabs that calls have brought.
 pub(super) fn sends(view: &View<'_>, uses: &mut LastUse) -> Result<(), PlanError> {
@@ -95,11 +95,20 @@ impl<'a> AtHome<'a> {
 
 fn all_in(view: &View<'_>, provider: Provider, id: u32) -> bool {
     let moves = view.indices.moves(view.plan.pass(view.pass), id);
-    view.indices.index(id).senders().all(|(rank, sent)| {
-        let mut slabs = view.slabs[rank as usize].slabs.iter();
-        let Some(slab) = slabs.find(|slab| slab.provider == provider) else { return false };
-        let mut near = 0;
-        let mut sent = sent.iter().map(|i| &moves[*i as usize]);
-        sent.all(|mv| Run::find_near(&slab.runs, &mut near, mv.seq, mv.rows).is_some())
+    let of_rank = |rank: &RankSlabs| rank.slabs.iter().position(|slab| slab.provider == provider);
+    // By sender, its slab, and where its last rows were found: moves are taken in order, as they lie in memory.
+    let mut senders: Vec<(Option<usize>, usize)> = view.slabs.iter().map(|rank| (of_rank(rank), 0)).collect();
+    let mut there = |mv: &Move| {
+        let (slab, near) = &mut senders[mv.from as usize];
+        let runs = slab.map(|slab| &view.slabs[mv.from as usize].slabs[slab].runs);
+        runs.is_some_and(|runs| Run::find_near(runs, near, mv.seq, mv.rows).is_some())
+    };
+    // Ranks that gather get what the one before got: those rows were just found.
+    let mut before: &[Move] = &[];
+    moves.chunk_by(|a, b| a.to == b.to).all(|to_one| {
+        let same = |(a, b): (&Move, &Move)| (a.from, a.seq, a.rows) == (b.from, b.seq, b.rows);
+        let again = to_one.len() == before.len() && to_one.iter().zip(before).all(same);
+        before = to_one;
+        again || to_one.iter().all(&mut there)
     })
 }

@@ -67,7 +67,7 @@ fn partition(plan: &Plan, shards: &[Shard], name: &str) -> Result<(), String> {
             return Err(format!(
                 "{name} layout deals the {tokens} rows of sequence {seq} with strides; at most {MOST_STRIDED_ROWS} can be dealt so"
             ));
-        } else {
+        } else if !dealt_apart(shards) {
             let mut seen = vec![false; tokens as usize];
             for rows in shards.iter() {
                 for i in 0..rows.len {
@@ -80,6 +80,16 @@ fn partition(plan: &Plan, shards: &[Shard], name: &str) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// True when rows of one stride plainly share no row. Sorts them for it.
+fn dealt_apart(shards: &mut [Rows]) -> bool {
+    let Some(stride) = shards.first().map(|rows| rows.stride) else { return true };
+    if shards.iter().any(|rows| rows.stride != stride) {
+        return false;
+    }
+    shards.sort_by_cached_key(|rows| (rows.class(), rows.start));
+    shards.windows(2).all(|w| w[0].class() != w[1].class() || w[0].last() < w[1].start)
 }
 
 /// True when the rows are some, and of a sequence of so many tokens; none stands for a sequence that does not exist.

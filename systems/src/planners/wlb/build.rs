@@ -71,7 +71,7 @@ fn gather(rows: &[Vec<Rows>], keys: &[Vec<Rows>], gather: Gather) -> Vec<Move> {
 
 /// Moves of the reduce-scatter: from every rank the rows whose keys it saw to their homes.
 fn reduce(rows: &[Vec<Rows>], keys: &[Vec<Rows>]) -> Vec<Move> {
-    let mut moves = Vec::new();
+    let mut moves = Vec::with_capacity(rows.len() * rows.iter().map(Vec::len).sum::<usize>());
     for (from, keys) in (0u32..).zip(keys) {
         for (to, rows) in (0u32..).zip(rows).filter(|(to, _)| *to != from) {
             moves.extend(common(rows, keys).map(|rows| Move { from, to, seq: 0, rows }));
