@@ -1,63 +1,93 @@
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io::{Seek, SeekFrom, Write};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use crate::files;
+use crate::pulse::{self, Pulse, Sightings};
 use crate::{ClusterError, Owner};
 
 /// Folder of the processes' own files.
 const OWNERS: &str = "owners";
 /// Folder of what is claimed.
 const CLAIMED: &str = "claimed";
-/// What stands in a claim that its owner gave back.
-const RELEASED: &str = "released";
-/// What stands in a claim whose work is over.
-const DONE: &str = "done";
-/// Heartbeats in the time after which a silent process counts as lost.
+/// How names of processes' files end.
+const ALIVE: &str = ".alive";
+/// Heartbeats in the time after which a silent process counts as lost, and the most that lies between two of them.
 const BEATS: u32 = 8;
+const BEAT: Duration = Duration::from_secs(10);
 /// Most claims that one name can have had.
 const MOST: u32 = 10_000;
 
 /// Names in a folder that all processes see, each of which at most one living process has at any time.
 ///
-/// `owners/` holds two files a process: who it is, and one that it writes again and again to show that it lives. `claimed/`
-/// holds a file `NAME.N` for the Nth claim of a name; it is created whole and by one process only, holds the owner's id, and is
-/// never removed while the folder is used, so that a claim that was judged lost is followed by exactly one other. All times that
-/// are compared are the file system's, so that clocks of nodes may differ.
+/// `owners/` holds a file of each process: what others must know of it, written again and again to show that it lives, and
+/// removed at its end. `claimed/` holds a file `NAME.N` for the Nth claim of a name; it is created whole and by one process only,
+/// says whose it is and why the claim before it counts no more, and is never removed while the folder is used, so that a claim
+/// that was judged lost is followed by exactly one other. All times that are compared are the file system's, so that clocks of
+/// nodes may differ.
 #[derive(Debug)]
 pub struct Claims {
     folder: PathBuf,
     owner: Owner,
-    lost_after: Duration,
-    pulse: Arc<Mutex<Pulse>>,
-    /// Ends the thread when dropped.
-    stop: Option<mpsc::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    terms: Terms,
+    pulse: Mutex<Pulse>,
+    seen: Sightings,
 }
 
-/// What a process shows that it lives by.
-#[derive(Debug)]
-struct Pulse {
-    file: File,
-    path: PathBuf,
-    beats: u64,
-    /// When it last succeeded, by this process's clock.
-    last: Instant,
-    /// Why it did not succeed since.
-    problem: Option<String>,
+/// On what terms a process takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terms {
+    /// After what silence others count it as lost; on network file systems longer than they cache what they know of files, a
+    /// minute.
+    pub lost_after: Duration,
+    /// Processes of other launches may take part.
+    pub shares: bool,
+}
+
+impl Terms {
+    /// What lies between two heartbeats.
+    pub fn beat(self) -> Duration {
+        (self.lost_after / BEATS).min(BEAT)
+    }
+}
+
+/// What a process's own file says.
+#[derive(Debug, Serialize, Deserialize)]
+struct Member {
+    owner: Owner,
+    terms: Terms,
+}
+
+/// What a claim's file says.
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    owner: Owner,
+    state: State,
+    /// Why the claim before it counts no more; none where its work is done again.
+    after: Option<Loss>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    Held,
+    /// Its owner gave it back.
+    Released,
+    /// Its work is over.
+    Done,
 }
 
 /// Why a claim no longer counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Loss {
     /// Its owner gave it back.
     Released,
-    /// Its process ended, as its own system says.
+    /// Its process ended, as its own system says or its own file that is gone.
     Ended,
     /// Its job was requeued.
     Requeued,
@@ -76,19 +106,30 @@ impl std::fmt::Display for Loss {
     }
 }
 
+/// What is known of a process that does not count as lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// It lives: its own system says so, or it has shown it while this process looked.
+    Shown,
+    /// It has not shown it since this process looks, and has been silent for so long. Sooner or later it does, or counts as
+    /// lost: a silent one not before this process has itself shown without a gap, for as long as that takes, that it lives,
+    /// since what kept one from the folder may have kept all.
+    Unknown(Duration),
+}
+
 /// A claim that somebody had before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Former {
     /// Who had it.
     pub owner: Owner,
-    /// Why it counts no more, as far as this process can tell: none where another judged one that was not given back.
-    pub loss: Option<Loss>,
+    /// Why it counts no more, as whoever judged it wrote down.
+    pub loss: Loss,
 }
 
 impl Former {
     /// True where the process ended in the middle of the work, so that the work may be why.
     pub fn broke_down(&self) -> bool {
-        !matches!(self.loss, Some(Loss::Released | Loss::Requeued))
+        matches!(self.loss, Loss::Ended | Loss::Silent(_))
     }
 }
 
@@ -97,8 +138,8 @@ impl Former {
 pub enum Attempt {
     /// It is this process's, after those who lost it, in order.
     Ours(Claim, Vec<Former>),
-    /// A process that lives has it.
-    Theirs(Owner),
+    /// Another process has it, or this one already.
+    Theirs(Owner, Life),
     /// Its work is over, as [`Claims::done`] said.
     Done(Owner),
 }
@@ -108,39 +149,37 @@ pub enum Attempt {
 pub struct Claim {
     name: String,
     number: u32,
+    after: Option<Loss>,
+}
+
+/// The last claim of a name.
+enum Last {
+    /// Whose it is.
+    Theirs(Owner, Life),
+    Done(Owner),
+    /// Nobody's: the next has this number.
+    Free(u32, Vec<Former>),
 }
 
 impl Claims {
-    /// Takes part in a folder of claims, which is created if need be. A process that has not shown for `lost_after` that it
-    /// lives counts as lost; on network file systems that must be longer than they cache what they know of files, a minute.
+    /// Takes part in a folder of claims, which is created if need be.
     ///
     /// # Errors
     /// [`ClusterError::Folder`] for a folder that others may enter; what the system reports.
-    pub fn join(folder: &Path, owner: Owner, lost_after: Duration) -> Result<Self, ClusterError> {
-        files::create_folder(folder)?;
-        files::owner_only(folder)?;
-        for part in [OWNERS, CLAIMED] {
-            files::create_folder(&folder.join(part))?;
-        }
-        let about = folder.join(OWNERS).join(format!("{}.json", owner.id));
-        files::replace(&about, &files::json(&owner, &about)?)?;
-        let path = pulse_path(folder, &owner.id);
-        let file = File::create(&path).map_err(ClusterError::io("create", &path))?;
-        let mut pulse = Pulse { file, path, beats: 0, last: Instant::now(), problem: None };
-        pulse.beat().map_err(ClusterError::io("write", &pulse.path))?;
-        let pulse = Arc::new(Mutex::new(pulse));
-        let (stop, stopped) = mpsc::channel();
-        let beating = Arc::clone(&pulse);
-        let work = move || {
-            while stopped.recv_timeout(lost_after / BEATS) == Err(RecvTimeoutError::Timeout) {
-                let mut pulse = lock(&beating);
-                let problem = pulse.beat().err();
-                pulse.problem = problem.map(|e| e.to_string());
-            }
-        };
-        let thread = std::thread::Builder::new().name("heartbeat".to_owned()).spawn(work);
-        let thread = thread.map_err(ClusterError::io("start a thread for", folder))?;
-        Ok(Self { folder: folder.to_owned(), owner, lost_after, pulse, stop: Some(stop), thread: Some(thread) })
+    pub fn join(folder: &Path, owner: Owner, terms: Terms) -> Result<Self, ClusterError> {
+        let pulse = enter(folder, &owner, terms)?.into();
+        Ok(Self { folder: folder.to_owned(), owner, terms, pulse, seen: Sightings::default() })
+    }
+
+    /// Takes part again, after whoever ended the common work has removed the folder.
+    ///
+    /// # Errors
+    /// As [`join`](Self::join).
+    pub fn rejoin(&self) -> Result<(), ClusterError> {
+        let mut pulse = self.pulse();
+        pulse.end();
+        *pulse = enter(&self.folder, &self.owner, self.terms)?;
+        Ok(())
     }
 
     /// This process.
@@ -148,71 +187,84 @@ impl Claims {
         &self.owner
     }
 
-    /// Names that have been claimed at some time.
+    /// Claims a name of letters, digits, dots and dashes that no living process has. Work that is over stays so, unless
+    /// `again` says of who did it that it is to be done again.
+    ///
+    /// # Errors
+    /// [`ClusterError::Silent`], [`ClusterError::Folder`] for another name or a damaged file, or what the system reports:
+    /// [`ClusterError::is_gone`] where whoever ended the common work has removed the folder.
+    pub fn claim(&self, name: &str, again: impl Fn(&Owner) -> bool) -> Result<Attempt, ClusterError> {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'.';
+        if name.is_empty() || name.starts_with('.') || !name.bytes().all(plain) {
+            let what = format!("{name:?} is no name of letters, digits, dots and dashes");
+            return Err(ClusterError::folder(&self.folder, what));
+        }
+        self.lives()?;
+        for _ in 0..MOST {
+            let (number, before) = match self.last(name, &again)? {
+                Last::Theirs(owner, life) => return Ok(Attempt::Theirs(owner, life)),
+                Last::Done(owner) => return Ok(Attempt::Done(owner)),
+                Last::Free(number, before) => (number, before),
+            };
+            let claim = Claim { name: name.to_owned(), number, after: before.last().map(|former| former.loss) };
+            let path = self.path(name, number);
+            if files::create_new(&path, &self.record(&claim, State::Held, &path)?)? {
+                return Ok(Attempt::Ours(claim, before));
+            }
+            // Another process came first. Its claim counts from now on.
+        }
+        Err(self.claimed_often(name))
+    }
+
+    /// The process that has a name now; none where nobody has, or its work is over.
+    ///
+    /// # Errors
+    /// As [`claim`](Self::claim).
+    pub fn holder(&self, name: &str) -> Result<Option<(Owner, Life)>, ClusterError> {
+        Ok(match self.last(name, |_| false)? {
+            Last::Theirs(owner, life) => Some((owner, life)),
+            Last::Done(_) | Last::Free(..) => None,
+        })
+    }
+
+    /// Names that begin like this and have been claimed at some time.
     ///
     /// # Errors
     /// What the system reports.
-    pub fn claimed(&self) -> Result<BTreeSet<String>, ClusterError> {
-        let folder = self.folder.join(CLAIMED);
-        let failed = |e| ClusterError::io("list", &folder)(e);
-        let mut names = BTreeSet::new();
-        for entry in fs::read_dir(&folder).map_err(failed)? {
-            let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
-            if let Some((name, number)) = name.rsplit_once('.')
-                && number.parse::<u32>().is_ok()
-            {
-                names.insert(name.to_owned());
-            }
-        }
-        Ok(names)
+    pub fn names(&self, begin: &str) -> Result<BTreeSet<String>, ClusterError> {
+        let names = files::list(&self.folder.join(CLAIMED))?;
+        let claimed = names.iter().filter_map(|name| name.rsplit_once('.'));
+        let claimed = claimed.filter(|(name, number)| name.starts_with(begin) && number.parse::<u32>().is_ok());
+        Ok(claimed.map(|(name, _)| name.to_owned()).collect())
     }
 
-    /// Claims a name of letters, digits and dashes that no living process has. Work that is over stays so, unless `again` says
-    /// of who did it that it is to be done again.
-    ///
-    /// # Errors
-    /// [`ClusterError::Silent`], [`ClusterError::Folder`] for another name or a damaged file, or what the system reports.
-    pub fn claim(&self, name: &str, again: impl Fn(&Owner) -> bool) -> Result<Attempt, ClusterError> {
-        if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
-            return Err(ClusterError::folder(
-                &self.folder,
-                format!("{name:?} is no name of letters, digits and dashes"),
-            ));
-        }
-        self.lives()?;
+    fn last(&self, name: &str, again: impl Fn(&Owner) -> bool) -> Result<Last, ClusterError> {
         let mut before: Vec<Former> = Vec::new();
+        let mut next = self.read(name, 1)?;
         for number in 1..=MOST {
-            let path = self.path(name, number);
-            let held = match files::read(&path)? {
-                Some(held) => held,
-                None if files::create_new(&path, self.owner.id.as_bytes())? => {
-                    let claim = Claim { name: name.to_owned(), number };
-                    return Ok(Attempt::Ours(claim, before));
-                }
-                // Another process came first. Its claim counts from now on.
-                None => files::read(&path)?.unwrap_or_default(),
-            };
-            let text = String::from_utf8_lossy(&held).into_owned();
-            let (id, state) = text.split_once(' ').unwrap_or((&text, ""));
-            let owner = self.who(id, &path)?;
-            let judged = self.path(name, number + 1).exists();
-            let loss = match state {
-                DONE if judged || again(&owner) => {
+            let Some(record) = next else { return Ok(Last::Free(number, before)) };
+            next = self.read(name, number + 1)?;
+            let loss = match (record.state, &next) {
+                (State::Done, next) if next.is_some() || again(&record.owner) => {
                     before.clear();
                     continue;
                 }
-                DONE => return Ok(Attempt::Done(owner)),
-                RELEASED => Some(Loss::Released),
-                _ if owner.is_before_requeue_of(&self.owner) => Some(Loss::Requeued),
-                _ if judged => None,
-                _ => match self.loss(&owner)? {
-                    None => return Ok(Attempt::Theirs(owner)),
-                    loss => loss,
+                (State::Done, _) => return Ok(Last::Done(record.owner)),
+                // Whoever came after it judged.
+                (_, Some(next)) => next.after.unwrap_or(Loss::Ended),
+                (State::Released, None) => Loss::Released,
+                (State::Held, None) => match self.judge(&record.owner)? {
+                    Ok(life) => return Ok(Last::Theirs(record.owner, life)),
+                    Err(loss) => loss,
                 },
             };
-            before.push(Former { owner, loss });
+            before.push(Former { owner: record.owner, loss });
         }
-        Err(ClusterError::folder(&self.folder, format!("{name} has been claimed {MOST} times")))
+        Err(self.claimed_often(name))
+    }
+
+    fn claimed_often(&self, name: &str) -> ClusterError {
+        ClusterError::folder(&self.folder, format!("{name} has been claimed {MOST} times"))
     }
 
     /// True as long as no other process has judged this one lost and taken the claim over.
@@ -232,7 +284,7 @@ impl Claims {
     /// # Errors
     /// What the system reports.
     pub fn release(&self, claim: &Claim) -> Result<(), ClusterError> {
-        self.mark(claim, RELEASED)
+        self.mark(claim, State::Released)
     }
 
     /// Notes that the work of a claim is over, for all who do not see that from its result.
@@ -240,86 +292,102 @@ impl Claims {
     /// # Errors
     /// What the system reports.
     pub fn done(&self, claim: &Claim) -> Result<(), ClusterError> {
-        self.mark(claim, DONE)
+        self.mark(claim, State::Done)
     }
 
-    fn mark(&self, claim: &Claim, state: &str) -> Result<(), ClusterError> {
+    fn mark(&self, claim: &Claim, state: State) -> Result<(), ClusterError> {
         let path = self.path(&claim.name, claim.number);
-        files::replace(&path, format!("{} {state}", self.owner.id).as_bytes())
+        files::replace(&path, &self.record(claim, state, &path)?)
     }
 
-    /// Removes the folder once nothing is left to claim.
+    fn record(&self, claim: &Claim, state: State, path: &Path) -> Result<Vec<u8>, ClusterError> {
+        files::json(&Record { owner: self.owner.clone(), state, after: claim.after }, path)
+    }
+
+    /// Processes of other launches that take part, where they or this one do not want that.
     ///
     /// # Errors
     /// What the system reports.
-    pub fn remove(&self) -> Result<(), ClusterError> {
-        match fs::remove_dir_all(&self.folder) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(ClusterError::io("remove", &self.folder)(e)),
-            _ => Ok(()),
+    pub fn strangers(&self) -> Result<Vec<(Owner, Life)>, ClusterError> {
+        let mut strangers = Vec::new();
+        for name in files::list(&self.folder.join(OWNERS))?.iter().filter(|name| name.ends_with(ALIVE)) {
+            let path = self.folder.join(OWNERS).join(name);
+            let Some((_, about)) = pulse::look(&path)? else { continue };
+            let Member { owner, terms } = member(&about, &path)?;
+            if owner.launch != self.owner.launch
+                && !(terms.shares && self.terms.shares)
+                && let Ok(life) = self.judge(&owner)?
+            {
+                strangers.push((owner, life));
+            }
+        }
+        Ok(strangers)
+    }
+
+    /// Removes the folder once nothing is left to claim. What cannot be removed is in nobody's way: whoever comes next finds
+    /// that its owners have ended.
+    pub fn remove(&self) {
+        // Network file systems keep files that are open under other names, and with them their folder.
+        self.pulse().end();
+        let Some(name) = self.folder.file_name().map(|name| name.to_string_lossy().into_owned()) else { return };
+        let gone = format!("{name}.gone-");
+        // At once, so that nobody sees a part of it.
+        let _ = fs::rename(&self.folder, self.folder.with_file_name(format!("{gone}{}", self.owner.id)));
+        let Some(above) = self.folder.parent() else { return };
+        // Those of earlier removals too, which other processes had open.
+        for left in files::list(above).unwrap_or_default().iter().filter(|name| name.starts_with(&gone)) {
+            let _ = fs::remove_dir_all(above.join(left));
         }
     }
 
     /// An error when this process could not show for long that it lives: others may judge it lost.
     fn lives(&self) -> Result<(), ClusterError> {
-        let pulse = lock(&self.pulse);
-        let silent = pulse.last.elapsed();
-        if silent < self.lost_after / 2 {
+        let (path, silent, problem) = self.pulse().silent();
+        if silent < self.terms.lost_after / 2 {
             return Ok(());
         }
-        let what = pulse.problem.clone().unwrap_or_else(|| "it was stopped or starved".to_owned());
-        Err(ClusterError::Silent { path: pulse.path.clone(), silent_s: silent.as_secs(), what })
+        let what = problem.unwrap_or_else(|| "it was stopped or starved".to_owned());
+        Err(ClusterError::Silent { path, silent_s: silent.as_secs(), what })
     }
 
     fn path(&self, name: &str, number: u32) -> PathBuf {
         self.folder.join(CLAIMED).join(format!("{name}.{number}"))
     }
 
-    fn who(&self, id: &str, claim: &Path) -> Result<Owner, ClusterError> {
-        if id == self.owner.id {
-            return Ok(self.owner.clone());
-        }
-        if id.is_empty() || !id.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return Err(ClusterError::folder(claim, "does not name the process that claimed it"));
-        }
-        let path = self.folder.join(OWNERS).join(format!("{id}.json"));
-        files::read_json(&path)?.ok_or_else(|| ClusterError::folder(&path, "is gone, and a claim names it"))
+    fn read(&self, name: &str, number: u32) -> Result<Option<Record>, ClusterError> {
+        files::read_json(&self.path(name, number))
     }
 
-    /// Whether an owner has lost its claims.
-    fn loss(&self, owner: &Owner) -> Result<Option<Loss>, ClusterError> {
+    /// Why an owner has lost its claims, or how surely it has not.
+    fn judge(&self, owner: &Owner) -> Result<Result<Life, Loss>, ClusterError> {
         if owner.id == self.owner.id {
-            return Ok(None);
+            return Ok(Ok(Life::Shown));
         }
         if owner.has_ended() {
-            return Ok(Some(Loss::Ended));
+            return Ok(Err(Loss::Ended));
         }
-        // Opening makes network file systems ask the server for the time of the last write.
-        let path = pulse_path(&self.folder, &owner.id);
-        let about = File::open(&path).and_then(|file| file.metadata()).and_then(|about| about.modified());
-        let last = about.map_err(ClusterError::io("look at", &path))?;
-        let silent = self.now()?.duration_since(last).unwrap_or_default();
-        Ok((silent > self.lost_after).then_some(Loss::Silent(silent)))
-    }
-
-    /// The file system's clock: the time of a file that this process has just written.
-    fn now(&self) -> Result<SystemTime, ClusterError> {
-        let mut pulse = lock(&self.pulse);
-        let now = pulse.beat().and_then(|()| pulse.file.metadata()).and_then(|about| about.modified());
-        now.map_err(|e| ClusterError::io("write", &pulse.path)(e))
-    }
-
-    fn end(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            // A thread that panicked has nothing left to say.
-            let _ended = thread.join();
+        if owner.is_before_requeue_of(&self.owner) {
+            return Ok(Err(Loss::Requeued));
         }
+        let path = alive(&self.folder, &owner.id);
+        let Some((beat, about)) = pulse::look(&path)? else { return Ok(Err(Loss::Ended)) };
+        let terms = member(&about, &path)?.terms;
+        let lost_after = terms.lost_after;
+        let silent = self.pulse().now()?.duration_since(beat).unwrap_or_default();
+        let (_, again) = self.seen.note(&path, beat);
+        let shown = owner.is_running() || again && silent <= 2 * terms.beat();
+        Ok(if silent <= lost_after {
+            Ok(if shown { Life::Shown } else { Life::Unknown(silent) })
+        } else if self.pulse().steady() < lost_after {
+            Ok(Life::Unknown(silent))
+        } else {
+            Err(Loss::Silent(silent))
+        })
     }
-}
 
-impl Drop for Claims {
-    fn drop(&mut self) {
-        self.end();
+    fn pulse(&self) -> MutexGuard<'_, Pulse> {
+        // Every change is one assignment.
+        self.pulse.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -330,31 +398,30 @@ impl Claim {
     }
 }
 
-impl Pulse {
-    fn beat(&mut self) -> std::io::Result<()> {
-        self.beats += 1;
-        let beat = format!("{:20}\n", self.beats);
-        self.file.seek(SeekFrom::Start(0))?;
-        self.file.write_all(beat.as_bytes())?;
-        // Network file systems take the time of the write that reaches the server.
-        self.file.sync_all()?;
-        (self.last, self.problem) = (Instant::now(), None);
-        Ok(())
+/// Makes the folder and a process's own file in it.
+fn enter(folder: &Path, owner: &Owner, terms: Terms) -> Result<Pulse, ClusterError> {
+    files::create_folder(folder)?;
+    files::owner_only(folder)?;
+    for part in [OWNERS, CLAIMED] {
+        files::create_folder(&folder.join(part))?;
     }
+    let path = alive(folder, &owner.id);
+    let about = files::json(&Member { owner: owner.clone(), terms }, &path)?;
+    Pulse::start(&path, &about, terms.beat(), (terms.lost_after / 2).min(2 * BEAT))
 }
 
-fn pulse_path(folder: &Path, id: &str) -> PathBuf {
-    folder.join(OWNERS).join(format!("{id}.alive"))
+fn alive(folder: &Path, id: &str) -> PathBuf {
+    folder.join(OWNERS).join(format!("{id}{ALIVE}"))
 }
 
-fn lock(pulse: &Mutex<Pulse>) -> std::sync::MutexGuard<'_, Pulse> {
-    // Every field is whole at any time.
-    pulse.lock().unwrap_or_else(PoisonError::into_inner)
+fn member(about: &[u8], path: &Path) -> Result<Member, ClusterError> {
+    serde_json::from_slice(about).map_err(|e| ClusterError::folder(path, format!("is not what was written: {e}")))
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::{Instant, SystemTime};
 
     use super::*;
     use crate::Launch;
@@ -371,59 +438,102 @@ mod tests {
         Owner::current(&Launch::alone("here")).expect("an owner")
     }
 
+    fn join(folder: &Path, owner: Owner, lost_after: Duration) -> Claims {
+        Claims::join(folder, owner, Terms { lost_after, shares: true }).expect("joined")
+    }
+
     /// Claims of a process that nobody can tell the end of.
     fn elsewhere(folder: &Path, lost_after: Duration) -> Claims {
-        let mut owner = me();
-        owner.pid = 1;
-        let value = serde_json::to_value(&owner).map(|mut v| {
-            v["system"] = "another".into();
-            v
-        });
-        Claims::join(folder, serde_json::from_value(value.expect("json")).expect("an owner"), lost_after)
-            .expect("joined")
+        let mut value = serde_json::to_value(me()).expect("json");
+        value["system"] = "another".into();
+        join(folder, serde_json::from_value(value).expect("an owner"), lost_after)
+    }
+
+    /// The same of one that was killed.
+    fn killed(folder: &Path, lost_after: Duration) -> Claims {
+        let claims = elsewhere(folder, lost_after);
+        claims.pulse().stops();
+        claims
     }
 
     fn ours(claims: &Claims, name: &str) -> Option<(Claim, Option<Loss>)> {
         match claims.claim(name, |_| false).expect("an attempt") {
-            Attempt::Ours(claim, before) => Some((claim, before.last().and_then(|former| former.loss))),
-            Attempt::Theirs(_) | Attempt::Done(_) => None,
+            Attempt::Ours(claim, before) => Some((claim, before.last().map(|former| former.loss))),
+            Attempt::Theirs(..) | Attempt::Done(_) => None,
+        }
+    }
+
+    /// Tries until a claim counts no more.
+    fn taken_over(claims: &Claims, name: &str) -> (Claim, Vec<Former>) {
+        let began = Instant::now();
+        loop {
+            if let Attempt::Ours(claim, before) = claims.claim(name, |_| false).expect("an attempt") {
+                return (claim, before);
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "nobody was judged lost");
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 
     #[test]
     fn a_name_is_one_process_s_until_it_gives_it_back() {
         let (_dir, folder) = folder();
-        let [a, b] = [me(), me()].map(|owner| Claims::join(&folder, owner, LONG).expect("joined"));
-        let (claim, before) = ours(&a, "x-1").expect("ours");
+        let [a, b] = [me(), me()].map(|owner| join(&folder, owner, LONG));
+        let (claim, before) = ours(&a, "x-1.r").expect("ours");
         assert_eq!(before, None);
-        assert!(ours(&b, "x-1").is_none() && ours(&a, "x-1").is_none());
-        assert!(matches!(b.claim("x-1", |_| false), Ok(Attempt::Theirs(owner)) if owner == *a.owner()));
-        assert_eq!(b.claimed().expect("names"), BTreeSet::from(["x-1".to_owned()]));
+        assert!(ours(&b, "x-1.r").is_none() && ours(&a, "x-1.r").is_none());
+        assert!(matches!(b.claim("x-1.r", |_| false), Ok(Attempt::Theirs(owner, Life::Shown)) if owner == *a.owner()));
+        assert_eq!(b.holder("x-1.r").expect("known"), Some((a.owner().clone(), Life::Shown)));
+        assert_eq!(b.names("x").expect("names"), BTreeSet::from(["x-1.r".to_owned()]));
+        assert_eq!(b.names("y").expect("names"), BTreeSet::new());
         a.release(&claim).expect("released");
-        let (again, before) = ours(&b, "x-1").expect("ours");
+        assert_eq!(b.holder("x-1.r").expect("known"), None);
+        let (again, before) = ours(&b, "x-1.r").expect("ours");
         assert_eq!((again.number, before), (2, Some(Loss::Released)));
         assert!(!a.is_ours(&claim).expect("known") && b.is_ours(&again).expect("known"));
         // Work that is over is done again only where that is asked for.
         b.done(&again).expect("noted");
-        assert!(matches!(a.claim("x-1", |_| false), Ok(Attempt::Done(owner)) if owner == *b.owner()));
+        assert!(matches!(a.claim("x-1.r", |_| false), Ok(Attempt::Done(owner)) if owner == *b.owner()));
+        assert_eq!(a.holder("x-1.r").expect("known"), None);
         assert!(
-            matches!(a.claim("x-1", |owner| owner == b.owner()), Ok(Attempt::Ours(_, before)) if before.is_empty())
+            matches!(a.claim("x-1.r", |owner| owner == b.owner()), Ok(Attempt::Ours(_, before)) if before.is_empty())
         );
-        for wrong in ["", "../x", "a.b", "a/b", "a\0"] {
+        for wrong in ["", "../x", ".a", "a/b", "a\0"] {
             assert!(a.claim(wrong, |_| false).is_err(), "{wrong:?}");
         }
-        drop(b);
-        a.remove().expect("removed");
-        assert!(!folder.exists());
+    }
+
+    #[test]
+    fn a_removed_folder_is_closed_and_can_be_entered_again() {
+        let (dir, folder) = folder();
+        let [a, b] = [me(), me()].map(|owner| join(&folder, owner, LONG));
+        ours(&a, "x").expect("ours");
+        let left = dir.path().join("claims.gone-0");
+        fs::create_dir_all(left.join("owners")).expect("made");
+        a.remove();
+        assert!(!folder.exists() && !left.exists());
+        #[cfg(target_os = "linux")]
+        for file in fs::read_dir("/proc/self/fd").expect("files").flatten() {
+            let open = fs::read_link(file.path()).unwrap_or_default();
+            assert!(!open.to_string_lossy().contains(&format!("{}.alive", a.owner().id)), "{} is open", open.display());
+        }
+        let gone = b.claim("x", |_| false).expect_err("gone");
+        assert!(gone.is_gone(), "{gone}");
+        b.rejoin().expect("joined again");
+        assert_eq!(ours(&b, "x").map(|(claim, before)| (claim.number, before)), Some((1, None)));
+        assert!(matches!(join(&folder, me(), LONG).claim("x", |_| false), Ok(Attempt::Theirs(_, Life::Shown))));
+        // A file that is removed by hand, or was when a removal was broken off.
+        fs::remove_file(alive(&folder, &b.owner().id)).expect("removed");
+        assert!(matches!(ours(&join(&folder, me(), LONG), "x"), Some((_, Some(Loss::Ended)))));
     }
 
     #[test]
     fn lost_claims_are_taken_over_by_one() {
         let (_dir, folder) = folder();
         let lost_after = Duration::from_millis(400);
-        let lost = elsewhere(&folder, LONG);
+        let lost = killed(&folder, lost_after);
         let (claim, _) = ours(&lost, "x").expect("ours");
-        let judges: Vec<Claims> = (0..4).map(|_| Claims::join(&folder, me(), lost_after).expect("joined")).collect();
+        let judges: Vec<Claims> = (0..4).map(|_| join(&folder, me(), LONG)).collect();
         assert!(judges.iter().all(|judge| ours(judge, "x").is_none()));
         std::thread::sleep(lost_after * 2);
         let taken: Vec<_> = std::thread::scope(|scope| {
@@ -432,60 +542,116 @@ mod tests {
         });
         assert_eq!(taken.len(), 1, "{taken:?}");
         assert!(matches!(taken[0].1, Some(Loss::Silent(time)) if time > lost_after));
-        assert!(!lost.is_ours(&claim).expect("known"));
+        assert!(!lost.is_ours(&claim).unwrap_or(false));
     }
 
     #[test]
-    fn all_who_had_a_name_are_known() {
+    fn all_who_had_a_name_are_known_and_why_they_lost_it() {
         let (_dir, folder) = folder();
-        let lost_after = Duration::from_millis(100);
-        let first = Claims::join(&folder, me(), LONG).expect("joined");
+        let short = Duration::from_millis(100);
+        let first = join(&folder, me(), LONG);
         let (claim, _) = ours(&first, "x").expect("ours");
         first.release(&claim).expect("released");
-        let (second, third) = (elsewhere(&folder, LONG), elsewhere(&folder, LONG));
+        let second = killed(&folder, short);
         ours(&second, "x").expect("ours");
-        std::thread::sleep(lost_after * 3);
-        let judge = || Claims::join(&folder, me(), lost_after).expect("joined");
-        assert!(matches!(ours(&judge(), "x"), Some((_, Some(Loss::Silent(_))))));
-        // The one that judged has ended here, as far as the fourth can tell by its silence.
-        let path = judge().path("x", 3);
-        fs::write(&path, &third.owner.id).expect("written");
-        std::thread::sleep(lost_after * 3);
-        let Attempt::Ours(claim, before) = judge().claim("x", |_| false).expect("an attempt") else {
-            panic!("not ours");
-        };
-        assert_eq!(claim.number, 4);
-        let found: Vec<bool> = before.iter().map(Former::broke_down).collect();
-        assert_eq!(found, [false, true, true], "{before:?}");
-        assert_eq!(before[1], Former { owner: second.owner.clone(), loss: None });
+        // It judges, and is lost then.
+        let third = elsewhere(&folder, short);
+        taken_over(&third, "x");
+        third.pulse().stops();
+        // A requeued job judges at once.
+        let mut turn = me();
+        (turn.job, turn.restart) = (Some("7".to_owned()), 0);
+        let fourth = join(&folder, turn.clone(), LONG);
+        taken_over(&fourth, "x");
+        (turn.id, turn.restart) = ("f".to_owned(), 1);
+        let fifth = join(&folder, turn, LONG);
+        let (claim, before) = taken_over(&fifth, "x");
+        fifth.release(&claim).expect("released");
+        let (claim, all) = taken_over(&first, "x");
+        assert_eq!((claim.number, all.len()), (6, 5));
+        assert_eq!(all[..4], before);
+        let found: Vec<bool> = all.iter().map(Former::broke_down).collect();
+        assert_eq!(found, [false, true, true, false, false], "{all:?}");
+        assert_eq!(all[3].loss, Loss::Requeued);
+        assert!(matches!(all[1], Former { ref owner, loss: Loss::Silent(_) } if *owner == second.owner));
     }
 
+    /// Others judge a process by what it says of itself: here a judge that would itself be lost after a fifth of a second.
     #[test]
     fn a_process_that_beats_is_not_lost() {
         let (_dir, folder) = folder();
-        let lost_after = Duration::from_millis(800);
-        let slow = elsewhere(&folder, lost_after);
+        let judge = join(&folder, me(), Duration::from_millis(200));
+        // It beats every second.
+        let slow = elsewhere(&folder, Duration::from_secs(8));
         ours(&slow, "x").expect("ours");
-        let judge = Claims::join(&folder, me(), lost_after).expect("joined");
-        for _ in 0..4 {
-            std::thread::sleep(lost_after / 2);
-            assert!(ours(&judge, "x").is_none());
+        let mut shown = false;
+        for _ in 0..30 {
+            std::thread::sleep(Duration::from_millis(100));
+            match judge.claim("x", |_| false) {
+                Ok(Attempt::Theirs(_, life)) => shown |= life == Life::Shown,
+                // The judge itself was starved.
+                Err(ClusterError::Silent { .. }) => {}
+                other => panic!("{other:?}"),
+            }
         }
+        assert!(shown, "its beats were not seen");
+    }
+
+    #[test]
+    fn nobody_is_judged_by_who_was_silent_too() {
+        let (_dir, folder) = folder();
+        let lost_after = Duration::from_secs(2);
+        let judge = join(&folder, me(), lost_after);
+        let other = killed(&folder, lost_after);
+        ours(&other, "x").expect("ours");
+        std::thread::sleep(lost_after / 2);
+        // A server that did not answer anybody for longer than that; the judge is the first to come back.
+        other.pulse().set(SystemTime::now().checked_sub(Duration::from_secs(60)).expect("a time"));
+        judge.pulse().was_silent(Duration::from_secs(60), "no answer");
+        assert!(judge.claim("x", |_| false).is_err());
+        judge.pulse().now().expect("a beat");
+        let attempt = judge.claim("x", |_| false);
+        assert!(matches!(attempt, Ok(Attempt::Theirs(_, Life::Unknown(_)))), "{attempt:?}");
+        // It stays silent.
+        assert!(matches!(taken_over(&judge, "x").1[..], [Former { loss: Loss::Silent(_), .. }]));
+    }
+
+    #[test]
+    fn strangers_are_named_unless_both_share() {
+        let (_dir, folder) = folder();
+        let of = |launch: &str, shares| {
+            let mut owner = me();
+            launch.clone_into(&mut owner.launch);
+            Claims::join(&folder, owner, Terms { lost_after: LONG, shares }).expect("joined")
+        };
+        let a = of("a", false);
+        assert_eq!(a.strangers().expect("known"), []);
+        let same = of("a", false);
+        assert_eq!(same.strangers().expect("known"), []);
+        let b = of("b", true);
+        assert_eq!(b.strangers().expect("known").len(), 2);
+        assert_eq!(a.strangers().expect("known"), [(b.owner().clone(), Life::Shown)]);
+        drop((a, same));
+        assert_eq!(b.strangers().expect("known"), []);
+        let _c = of("c", true);
+        assert_eq!(b.strangers().expect("known"), []);
     }
 
     #[test]
     fn clocks_of_nodes_do_not_matter() {
         let (_dir, folder) = folder();
-        let other = elsewhere(&folder, LONG);
+        let hour = Duration::from_secs(3600);
+        let other = killed(&folder, Duration::from_millis(50));
         ours(&other, "x").expect("ours");
-        let judge = Claims::join(&folder, me(), Duration::from_secs(60)).expect("joined");
+        let judge = join(&folder, me(), LONG);
+        std::thread::sleep(Duration::from_millis(100));
         // A file system whose clock is hours from this host's, in either direction: all that is compared is its own time.
-        for hours in [-5i64, 5] {
-            let at = SystemTime::now().checked_add(Duration::from_secs(10 * 3600)).expect("a time");
-            let at = at.checked_sub(Duration::from_secs((10 - hours).unsigned_abs() * 3600)).expect("a time");
-            lock(&other.pulse).file.set_modified(at).expect("set");
+        for ahead in [true, false] {
+            let now = SystemTime::now();
+            let at = if ahead { now.checked_add(5 * hour) } else { now.checked_sub(5 * hour) };
+            other.pulse().set(at.expect("a time"));
             let lost = ours(&judge, "x").is_some();
-            assert_eq!(lost, hours < 0, "the write lies {hours} h from the judge's last write on the same file system");
+            assert_eq!(lost, !ahead, "the write lies hours from the judge's last write on the same file system");
         }
     }
 
@@ -494,8 +660,7 @@ mod tests {
         let (_dir, folder) = folder();
         let claims = elsewhere(&folder, LONG);
         let (claim, _) = ours(&claims, "x").expect("ours");
-        lock(&claims.pulse).last = Instant::now().checked_sub(LONG).expect("a time");
-        lock(&claims.pulse).problem = Some("No space left on device".to_owned());
+        claims.pulse().was_silent(LONG, "No space left on device");
         let error = claims.is_ours(&claim).expect_err("silent").to_string();
         assert!(error.contains("No space left on device") && error.contains("3600 s"), "{error}");
         assert!(claims.claim("y", |_| false).is_err());
@@ -506,13 +671,14 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().expect("a folder");
         let folder = dir.path().join("a/b/claims");
-        drop(Claims::join(&folder, me(), LONG).expect("joined"));
+        drop(join(&folder, me(), LONG));
         for made in ["a", "a/b", "a/b/claims", "a/b/claims/owners"] {
             let mode = fs::metadata(dir.path().join(made)).expect("there").permissions().mode();
             assert_eq!(mode & 0o777, 0o700, "{made}");
         }
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o770)).expect("set");
-        assert!(Claims::join(&folder, me(), LONG).expect_err("open").to_string().contains("chmod 700"));
+        let open = Claims::join(&folder, me(), Terms { lost_after: LONG, shares: true }).expect_err("open");
+        assert!(open.to_string().contains("chmod 700"));
     }
 
     /// 10,000 cells, 200 processes, of which every tenth is lost once in the middle of a cell.
@@ -525,7 +691,7 @@ mod tests {
         let folder = &folder;
         let done = &done;
         let job = |number: usize| {
-            let claims = Claims::join(folder, me(), LONG).expect("joined");
+            let claims = join(folder, me(), LONG);
             let mut taken = 0;
             for i in 0..CELLS {
                 let cell = (i + number * CELLS / JOBS) % CELLS;
@@ -538,12 +704,15 @@ mod tests {
                     claims.release(&claim).expect("released");
                     continue;
                 }
-                if done[cell].load(Ordering::SeqCst) == 0 {
-                    done[cell].fetch_add(1, Ordering::SeqCst);
-                }
+                done[cell].fetch_add(1, Ordering::SeqCst);
             }
+            // Claims of processes that have ended count no more; here no result says that their work is done.
+            claims
         };
-        std::thread::scope(|scope| (0..JOBS).for_each(|number| drop(scope.spawn(move || job(number)))));
+        let _all: Vec<Claims> = std::thread::scope(|scope| {
+            let all: Vec<_> = (0..JOBS).map(|number| scope.spawn(move || job(number))).collect();
+            all.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        });
         // What the last holder of a cell gave back is left for another submission.
         job(1);
         let counts: BTreeSet<usize> = done.iter().map(|count| count.load(Ordering::SeqCst)).collect();

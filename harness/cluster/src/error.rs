@@ -42,7 +42,7 @@ pub enum ClusterError {
     /// A rank that two processes claim to be.
     #[error("{}: two processes are rank {rank} of {world}: {first} and {second}; jobs that are to work apart need folders of their own", path.display())]
     Twice {
-        /// Where they met.
+        /// File by which they met.
         path: PathBuf,
         /// The rank.
         rank: u32,
@@ -52,6 +52,12 @@ pub enum ClusterError {
         first: String,
         /// The other.
         second: String,
+    },
+    /// This process was asked to stop while it waited for others.
+    #[error("{}: interrupted while it waited for other ranks", path.display())]
+    Interrupted {
+        /// Where it waited.
+        path: PathBuf,
     },
     /// This process could not show the others that it lives; they take over what it has claimed.
     #[error("{}: this process could not show for {silent_s} s that it lives ({what}); others may take over its cells, so it stops", path.display())]
@@ -72,6 +78,11 @@ impl ClusterError {
 
     pub(crate) fn folder(path: &Path, what: impl ToString) -> Self {
         Self::Folder { path: path.to_owned(), what: what.to_string() }
+    }
+
+    /// True where a file or folder is not there any more: whoever ended the common work removed it.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if crate::files::gone(source))
     }
 }
 

@@ -13,11 +13,13 @@ mod files;
 mod launch;
 mod owner;
 mod placement;
+mod pulse;
 mod rendezvous;
 
-pub use claims::{Attempt, Claim, Claims, Former, Loss};
+pub use claims::{Attempt, Claim, Claims, Former, Life, Loss, Terms};
 pub use error::ClusterError;
+pub use files::owner_only;
 pub use launch::{Job, Launch, Launcher, ProcessModel};
 pub use owner::Owner;
 pub use placement::{Card, Placement, placements_text};
-pub use rendezvous::Rendezvous;
+pub use rendezvous::{Patience, Rendezvous};

@@ -9,8 +9,11 @@ use crate::{ClusterError, Launch};
 pub struct Owner {
     /// A random name: no two processes have the same.
     pub id: String,
-    /// What was submitted together: the job (all tasks of an array), or this process alone.
+    /// What was submitted together: the job (all tasks of an array), the launch where its ranks agree on a name, or this
+    /// process alone.
     pub submission: String,
+    /// [`Launch::key`] of its launch.
+    pub launch: String,
     /// Job of the launcher, if any.
     pub job: Option<String>,
     /// Task of a job array.
@@ -41,6 +44,7 @@ impl Owner {
         let pid = std::process::id();
         Ok(Self {
             submission,
+            launch: launch.key.clone(),
             id,
             job: job.map(|job| job.id.clone()),
             array_task: job.and_then(|job| job.array_task),
@@ -55,7 +59,16 @@ impl Owner {
 
     /// True when its process runs in the same system as this one and is over.
     pub fn has_ended(&self) -> bool {
-        !self.system.is_empty() && system().as_ref() == Some(&self.system) && started(self.pid) != Some(self.started)
+        self.is_here() && started(self.pid) != Some(self.started)
+    }
+
+    /// True when its process runs in the same system as this one and is not over.
+    pub fn is_running(&self) -> bool {
+        self.is_here() && started(self.pid) == Some(self.started)
+    }
+
+    fn is_here(&self) -> bool {
+        !self.system.is_empty() && system().as_ref() == Some(&self.system)
     }
 
     /// True when `self` was started by an earlier turn of the same job as `other`, before the job was requeued.
@@ -117,16 +130,16 @@ mod tests {
     #[test]
     fn a_process_lives_until_it_has_ended() {
         let mut owner = me();
-        assert!(!owner.has_ended());
+        assert!(!owner.has_ended() && owner.is_running());
         assert_ne!(owner.id, me().id);
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("a child");
         (owner.pid, owner.started) = (child.id(), started(child.id()).expect("a start"));
         assert!(!owner.has_ended());
         child.kill().expect("killed");
         child.wait().expect("ended");
-        assert!(owner.has_ended());
+        assert!(owner.has_ended() && !owner.is_running());
         owner.system.push('x');
-        assert!(!owner.has_ended(), "nobody can tell from another system");
+        assert!(!owner.has_ended() && !owner.is_running(), "nobody can tell from another system");
     }
 
     #[test]

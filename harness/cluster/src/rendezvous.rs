@@ -4,13 +4,43 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::files;
+use crate::files::{self, Watched};
 use crate::owner::random_name;
+use crate::pulse::{self, Pulse, Sightings};
 use crate::{ClusterError, Launch, Owner};
 
 /// How often a wait looks, at first and later; later ones spare the servers of shared file systems.
 const SOON: Duration = Duration::from_millis(5);
 const LATER: Duration = Duration::from_millis(100);
+
+/// File in the folder by which rank 0 shows that it lives.
+const ALIVE: &str = "alive";
+
+/// How long ranks wait for each other.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// The most for each thing that is waited for.
+    pub limit: Duration,
+    /// Asked again and again: true ends the wait at once.
+    pub stop: fn() -> bool,
+}
+
+impl Patience {
+    /// Patience that nothing but the limit ends.
+    pub fn of(limit: Duration) -> Self {
+        Self { limit, stop: || false }
+    }
+
+    /// What lies between two signs of life of rank 0.
+    fn beat(self) -> Duration {
+        (self.limit / 100).clamp(Duration::from_millis(10), Duration::from_millis(500))
+    }
+
+    /// After what silence a rank 0 that another finds in its place counts as one that was killed.
+    fn silence(self) -> Duration {
+        (self.limit / 8).min(Duration::from_secs(10))
+    }
+}
 
 /// What rank 0 leaves for the others: where it is met.
 #[derive(Debug, Serialize, Deserialize)]
@@ -32,42 +62,55 @@ pub struct Rendezvous {
     rank: u32,
     world: u32,
     turn: u32,
-    limit: Duration,
+    patience: Patience,
+    /// Of rank 0, which shows by it that the folder is one of a living launch.
+    pulse: Option<Pulse>,
 }
 
 impl Rendezvous {
     /// Takes this process's place below `base`, which is created if need be. Others than rank 0 wait for rank 0.
     ///
     /// # Errors
-    /// [`ClusterError::Twice`] for two processes of one rank, [`ClusterError::Missing`] when rank 0 does not come within
-    /// `limit`, [`ClusterError::Folder`] for a folder that others may enter or a launch of another size.
-    pub fn join(base: &Path, launch: &Launch, owner: &Owner, limit: Duration) -> Result<Self, ClusterError> {
+    /// [`ClusterError::Twice`] for two processes of one rank, [`ClusterError::Missing`] when rank 0 does not come within the
+    /// limit, [`ClusterError::Interrupted`], [`ClusterError::Folder`] for a folder that others may enter or a launch of another
+    /// size.
+    pub fn join(base: &Path, launch: &Launch, owner: &Owner, patience: Patience) -> Result<Self, ClusterError> {
         files::create_folder(base)?;
         files::owner_only(base)?;
         let note = base.join(format!("{}.json", launch.key));
         let (rank, world) = (launch.rank, launch.world);
-        let folder =
-            if rank == 0 { open(base, &note, world, owner)? } else { find(base, &note, launch, owner, limit)? };
-        let place = folder.join(format!("rank-{rank}"));
+        let met = if rank == 0 {
+            open(base, &note, world, owner, patience).map(|(folder, pulse)| (folder, Some(pulse)))
+        } else {
+            find(base, &note, launch, owner, patience).map(|folder| (folder, None))
+        };
+        let (folder, pulse) = met.inspect_err(|_| drop(fs::remove_dir(base)))?;
+        let meeting = Self { folder, note, rank, world, turn: 0, patience, pulse };
+        let place = meeting.folder.join(format!("rank-{rank}"));
         if !files::create_new(&place, &files::json(owner, &place)?)? {
             let first: Option<Owner> = files::read_json(&place)?;
-            return Err(twice(base, rank, world, first.as_ref(), owner));
+            return Err(twice(&place, rank, world, first.as_ref(), owner));
         }
-        Ok(Self { folder, note, rank, world, turn: 0, limit })
+        Ok(meeting)
     }
 
     /// Gives every rank what all ranks bring, by rank.
     ///
     /// # Errors
-    /// [`ClusterError::Missing`] names the ranks that have brought nothing within the limit.
+    /// [`ClusterError::Missing`] names the ranks that have brought nothing within the limit; [`ClusterError::Interrupted`].
     pub fn exchange(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ClusterError> {
         self.turn += 1;
-        let path = |rank: u32| self.folder.join(format!("turn-{}.{rank}", self.turn));
-        files::replace(&path(self.rank), bytes)?;
+        let turn = self.turn;
+        let name = |rank: u32| format!("turn-{turn}.{rank}");
+        files::replace(&self.folder.join(name(self.rank)), bytes)?;
+        let mut watched = Watched::new(&self.folder);
         let mut brought: Vec<Option<Vec<u8>>> = (0..self.world).map(|_| None).collect();
-        wait(self.limit, || {
+        wait(self.patience, &self.folder, || {
+            let names = watched.names()?;
             for (rank, slot) in (0..).zip(&mut brought).filter(|(_, slot)| slot.is_none()) {
-                *slot = files::read(&path(rank))?;
+                if names.contains(&name(rank)) {
+                    *slot = files::read(&self.folder.join(name(rank)))?;
+                }
             }
             Ok(brought.iter().all(Option::is_some).then_some(()))
         })?;
@@ -84,24 +127,28 @@ impl Rendezvous {
     /// As [`exchange`](Self::exchange).
     pub fn leave(mut self) -> Result<(), ClusterError> {
         self.exchange(&[])?;
-        let left = |rank: u32| self.folder.join(format!("left-{rank}"));
+        let left = |rank: u32| format!("left-{rank}");
         if self.rank != 0 {
-            return files::replace(&left(self.rank), &[]);
+            return files::replace(&self.folder.join(left(self.rank)), &[]);
         }
         // Nobody reads any more once all others have said so.
-        wait(self.limit, || Ok((1..self.world).all(|rank| left(rank).exists()).then_some(())))?;
+        let mut watched = Watched::new(&self.folder);
+        wait(self.patience, &self.folder, || {
+            let names = watched.names()?;
+            Ok((1..self.world).all(|rank| names.contains(&left(rank))).then_some(()))
+        })?;
         Ok(())
     }
 
     fn missing(&self, missing: Vec<u32>) -> ClusterError {
         let path = self.folder.parent().unwrap_or(&self.folder).to_owned();
-        ClusterError::Missing { path, missing, world: self.world, waited_s: self.limit.as_secs() }
+        ClusterError::Missing { path, missing, world: self.world, waited_s: self.patience.limit.as_secs() }
     }
 }
 
 impl Drop for Rendezvous {
     fn drop(&mut self) {
-        if self.rank == 0 {
+        if self.pulse.take().is_some() {
             // What cannot be removed says nothing to anybody: the next launch has another name and key.
             let _ = fs::remove_file(&self.note);
             let _ = fs::remove_dir_all(&self.folder);
@@ -112,41 +159,80 @@ impl Drop for Rendezvous {
     }
 }
 
+/// What is known of the launch that left a note.
+enum Standing {
+    Lives,
+    /// It has ended: a launch of the same name was killed and left the note.
+    Over,
+    /// It has not shown that it lives since this process looks, for so long.
+    Unknown(Duration),
+}
+
+fn standing(base: &Path, note: &Path, left: &Note, owner: &Owner, seen: &Sightings) -> Result<Standing, ClusterError> {
+    if left.owner.has_ended() || left.owner.is_before_requeue_of(owner) {
+        return Ok(Standing::Over);
+    }
+    let path = base.join(plain(&left.folder, note)?).join(ALIVE);
+    let Some((beat, _)) = pulse::look(&path)? else { return Ok(Standing::Over) };
+    let (silent, again) = seen.note(&path, beat);
+    Ok(if again || left.owner.is_running() { Standing::Lives } else { Standing::Unknown(silent) })
+}
+
 /// Rank 0: makes the folder and leaves its name.
-fn open(base: &Path, note: &Path, world: u32, owner: &Owner) -> Result<PathBuf, ClusterError> {
+fn open(
+    base: &Path,
+    note: &Path,
+    world: u32,
+    owner: &Owner,
+    patience: Patience,
+) -> Result<(PathBuf, Pulse), ClusterError> {
     let name = random_name()?;
     let folder = base.join(&name);
     files::create_folder(&folder)?;
-    let left = files::json(&Note { folder: name, world, owner: owner.clone() }, note)?;
-    if files::create_new(note, &left)? {
-        return Ok(folder);
-    }
-    let first: Option<Note> = files::read_json(note)?;
-    match first {
-        // A launch of the same name was killed and left it.
-        Some(first) if first.owner.has_ended() || first.owner.is_before_requeue_of(owner) => {
-            let old = base.join(plain(&first.folder, note)?);
-            files::replace(note, &left)?;
-            // A folder that stays is entered by nobody.
-            let _ = fs::remove_dir_all(old);
-            Ok(folder)
-        }
-        first => {
+    let place = || -> Result<Pulse, ClusterError> {
+        let pulse = Pulse::start(&folder.join(ALIVE), &[], patience.beat(), patience.silence())?;
+        let ours = files::json(&Note { folder: name, world, owner: owner.clone() }, note)?;
+        let seen = Sightings::default();
+        let placed = wait(patience, note, || {
+            if files::create_new(note, &ours)? {
+                return Ok(Some(()));
+            }
+            let Some(first): Option<Note> = files::read_json(note)? else { return Ok(None) };
+            match standing(base, note, &first, owner, &seen)? {
+                Standing::Lives => Err(twice(note, 0, world, Some(&first.owner), owner)),
+                Standing::Unknown(silent) if silent < patience.silence() => Ok(None),
+                Standing::Unknown(_) | Standing::Over => {
+                    files::replace(note, &ours)?;
+                    // A folder that stays is entered by nobody.
+                    let _ = fs::remove_dir_all(base.join(plain(&first.folder, note)?));
+                    Ok(Some(()))
+                }
+            }
+        })?;
+        placed.map(|()| pulse).ok_or_else(|| ClusterError::folder(note, "cannot be read; remove it"))
+    };
+    match place() {
+        Ok(pulse) => Ok((folder, pulse)),
+        Err(e) => {
             let _ = fs::remove_dir_all(&folder);
-            Err(twice(base, 0, world, first.as_ref().map(|note| &note.owner), owner))
+            Err(e)
         }
     }
 }
 
 /// Other ranks: wait for the folder's name.
-fn find(base: &Path, note: &Path, launch: &Launch, owner: &Owner, limit: Duration) -> Result<PathBuf, ClusterError> {
-    let found = wait(limit, || {
-        let left: Option<Note> = files::read_json(note)?;
+fn find(base: &Path, note: &Path, launch: &Launch, owner: &Owner, patience: Patience) -> Result<PathBuf, ClusterError> {
+    let seen = Sightings::default();
+    let mut watched = Watched::new(base);
+    let found = wait(patience, base, || {
+        watched.names()?;
+        let Some(left): Option<Note> = files::read_json(note)? else { return Ok(None) };
         // One that a killed launch left is replaced by rank 0 soon.
-        Ok(left.filter(|left| !left.owner.has_ended() && !left.owner.is_before_requeue_of(owner)))
+        let lives = matches!(standing(base, note, &left, owner, &seen)?, Standing::Lives);
+        Ok(lives.then_some(left))
     })?;
     let Some(found) = found else {
-        let (world, waited_s) = (launch.world, limit.as_secs());
+        let (world, waited_s) = (launch.world, patience.limit.as_secs());
         return Err(ClusterError::Missing { path: base.to_owned(), missing: vec![0], world, waited_s });
     };
     if found.world != launch.world {
@@ -163,9 +249,9 @@ fn plain<'n>(name: &'n str, note: &Path) -> Result<&'n str, ClusterError> {
     if fine { Ok(name) } else { Err(ClusterError::folder(note, "does not name a folder of a meeting")) }
 }
 
-fn twice(base: &Path, rank: u32, world: u32, first: Option<&Owner>, second: &Owner) -> ClusterError {
+fn twice(path: &Path, rank: u32, world: u32, first: Option<&Owner>, second: &Owner) -> ClusterError {
     ClusterError::Twice {
-        path: base.to_owned(),
+        path: path.to_owned(),
         rank,
         world,
         first: first.map_or_else(|| "one that has left".to_owned(), Owner::to_string),
@@ -173,9 +259,10 @@ fn twice(base: &Path, rank: u32, world: u32, first: Option<&Owner>, second: &Own
     }
 }
 
-/// Looks until something is found or time is over.
+/// Looks until something is found or time is over; `place` is where, for messages.
 fn wait<T>(
-    limit: Duration,
+    patience: Patience,
+    place: &Path,
     mut look: impl FnMut() -> Result<Option<T>, ClusterError>,
 ) -> Result<Option<T>, ClusterError> {
     let began = Instant::now();
@@ -183,11 +270,14 @@ fn wait<T>(
         if let Some(found) = look()? {
             return Ok(Some(found));
         }
+        if (patience.stop)() {
+            return Err(ClusterError::Interrupted { path: place.to_owned() });
+        }
         let waited = began.elapsed();
-        if waited >= limit {
+        if waited >= patience.limit {
             return Ok(None);
         }
-        std::thread::sleep(if waited < 20 * SOON { SOON } else { LATER.min(limit) });
+        std::thread::sleep(if waited < 20 * SOON { SOON } else { LATER.min(patience.limit) });
     }
 }
 
@@ -206,7 +296,15 @@ mod tests {
 
     fn join(base: &Path, rank: u32, world: u32, limit: Duration) -> Result<Rendezvous, ClusterError> {
         let (launch, owner) = of(rank, world);
-        Rendezvous::join(base, &launch, &owner, limit)
+        Rendezvous::join(base, &launch, &owner, Patience::of(limit))
+    }
+
+    /// The place of a process that nobody here can tell the end of.
+    fn elsewhere(base: &Path, rank: u32, world: u32, patience: Patience) -> Result<Rendezvous, ClusterError> {
+        let (launch, owner) = of(rank, world);
+        let mut value = serde_json::to_value(owner).expect("json");
+        value["system"] = "another".into();
+        Rendezvous::join(base, &launch, &serde_json::from_value(value).expect("an owner"), patience)
     }
 
     #[test]
@@ -268,11 +366,52 @@ mod tests {
         let text = fs::read_to_string(&note).expect("a note");
         let pid = format!("\"pid\":{}", std::process::id());
         fs::write(&note, text.replace(&pid, "\"pid\":4194304")).expect("written");
-        assert!(Rendezvous::join(base, &launch, &owner, LONG).is_ok());
+        assert!(Rendezvous::join(base, &launch, &owner, Patience::of(LONG)).is_ok());
         // A job that was requeued replaces what its earlier turn left on another node.
         owner.job = Some("7".into());
-        std::mem::forget(Rendezvous::join(base, &launch, &owner, LONG).expect("joined"));
+        std::mem::forget(Rendezvous::join(base, &launch, &owner, Patience::of(LONG)).expect("joined"));
         owner.restart = 1;
-        assert!(Rendezvous::join(base, &launch, &owner, LONG).is_ok());
+        assert!(Rendezvous::join(base, &launch, &owner, Patience::of(LONG)).is_ok());
+    }
+
+    #[test]
+    fn a_rank_0_elsewhere_lives_as_long_as_it_shows_that() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let base = &dir.path().join("meet");
+        let patience = Patience::of(Duration::from_secs(8));
+        let mut first = elsewhere(base, 0, 2, patience).expect("joined");
+        let second = elsewhere(base, 0, 2, patience).expect_err("twice").to_string();
+        assert!(second.contains("two processes are rank 0 of 2") && second.contains("job-1.json"), "{second}");
+        let one = elsewhere(base, 1, 2, patience).expect("joined");
+        // Killed with its node, on which nobody can look.
+        if let Some(pulse) = &mut first.pulse {
+            pulse.stops();
+        }
+        std::mem::forget(first);
+        drop(one);
+        let lost = std::thread::scope(|scope| {
+            // Rank 1 of the next launch does not go to the old folder, where its place is taken.
+            let one = scope.spawn(|| elsewhere(base, 1, 2, patience).map(|place| place.folder.clone()));
+            let zero = elsewhere(base, 0, 2, patience).expect("joined");
+            assert_eq!(one.join().expect("no panic").expect("joined"), zero.folder);
+            fs::read_dir(base).expect("a folder").count()
+        });
+        assert_eq!(lost, 2, "the note and the folder of the second launch");
+    }
+
+    #[test]
+    fn an_interruption_ends_the_wait_and_leaves_nothing() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let base = &dir.path().join("meet");
+        let (launch, owner) = of(0, 2);
+        let stopped = Patience { limit: LONG, stop: || true };
+        let mut zero = Rendezvous::join(base, &launch, &owner, stopped).expect("joined");
+        assert!(matches!(zero.exchange(&[]), Err(ClusterError::Interrupted { .. })));
+        drop(zero);
+        assert!(!base.exists());
+        let (launch, owner) = of(1, 2);
+        let waits = Rendezvous::join(base, &launch, &owner, stopped);
+        assert!(matches!(waits, Err(ClusterError::Interrupted { .. })));
+        assert!(!base.exists());
     }
 }

@@ -3,7 +3,7 @@ use std::io::{BufReader, Read, Write};
 use std::path::Path;
 
 use crate::durable::{self, Pending};
-use crate::run::{CHECKSUMS, Checksums, EVENTS, LOCK, MANIFEST, Manifest, TIMINGS};
+use crate::run::{CHECKSUMS, Checksums, EVENTS, LOCK, MANIFEST, Manifest, TIMINGS, is_remainder};
 use crate::{CheckReport, RunStatus, StoreError, check};
 
 /// Largest sum of files that a run from elsewhere may hold.
@@ -100,7 +100,7 @@ pub fn import_folder(from: &Path, dest: &Path) -> Result<CheckReport, StoreError
     for entry in std::fs::read_dir(from).map_err(StoreError::io("list", from))? {
         let path = entry.map_err(StoreError::io("list", from))?.path();
         let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        if name == LOCK {
+        if name == LOCK || is_remainder(from, &name) {
             continue;
         }
         // Looked at before it is opened: a link is not followed, and a pipe would never end.

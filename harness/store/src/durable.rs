@@ -1,7 +1,7 @@
 //! Files that are either old or new, never half written, and readable by their owner only.
 
 use std::fs::{self, File};
-use std::io::{BufWriter, Read, Write};
+use std::io::{BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::StoreError;
@@ -64,7 +64,7 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     let temp = file.writer.into_inner().map_err(|e| StoreError::io("write", path)(e.into_error()))?;
     temp.as_file().sync_all().map_err(StoreError::io("write", path))?;
     match temp.persist_noclobber(path) {
-        Err(e) if e.error.kind() != std::io::ErrorKind::AlreadyExists => Err(StoreError::io("write", path)(e.error)),
+        Err(e) if e.error.kind() != ErrorKind::AlreadyExists => Err(StoreError::io("write", path)(e.error)),
         _ => sync_folder(parent(path)),
     }
 }
@@ -82,19 +82,38 @@ pub(crate) fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(
     write(path, &json(path, value)?)
 }
 
+/// How often a file is opened anew that another node has replaced or removed meanwhile.
+const LOOKS: usize = 5;
+
 /// Reads a whole file of at most `limit` bytes.
 pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>, StoreError> {
-    let file = File::open(path).map_err(StoreError::io("open", path))?;
-    let metadata = file.metadata().map_err(StoreError::io("read", path))?;
-    if !metadata.is_file() {
-        return Err(StoreError::damaged(path, "is not a regular file"));
+    // On network file systems what was opened may be gone at the server; opened anew it is another file, or none.
+    again_if_stale(|| {
+        let file = File::open(path).map_err(StoreError::io("open", path))?;
+        let metadata = file.metadata().map_err(StoreError::io("read", path))?;
+        if !metadata.is_file() {
+            return Err(StoreError::damaged(path, "is not a regular file"));
+        }
+        let mut bytes = Vec::new();
+        file.take(limit + 1).read_to_end(&mut bytes).map_err(StoreError::io("read", path))?;
+        if bytes.len() as u64 > limit {
+            let what = format!("is larger than the {limit} bytes that such a file may have");
+            return Err(StoreError::damaged(path, what));
+        }
+        Ok(bytes)
+    })
+}
+
+fn again_if_stale<T>(mut read: impl FnMut() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    let stale = |e: &StoreError| matches!(e, StoreError::Io { source, .. } if source.kind() == ErrorKind::StaleNetworkFileHandle);
+    let mut result = read();
+    for _ in 1..LOOKS {
+        match result {
+            Err(ref e) if stale(e) => result = read(),
+            _ => break,
+        }
     }
-    let mut bytes = Vec::new();
-    file.take(limit + 1).read_to_end(&mut bytes).map_err(StoreError::io("read", path))?;
-    if bytes.len() as u64 > limit {
-        return Err(StoreError::damaged(path, format!("is larger than the {limit} bytes that such a file may have")));
-    }
-    Ok(bytes)
+    result
 }
 
 /// Largest JSON file.
@@ -121,6 +140,23 @@ pub fn create_folder(path: &Path) -> Result<(), StoreError> {
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(path).map_err(StoreError::io("create", path))?;
     sync_folder(parent(path))
+}
+
+/// A place beside the folder of a study: `NAME-WHAT`, by the folder's own name however it is spelled, so that all who work on
+/// the study mean the same. The folder is created if need be, for a link can be followed only then.
+///
+/// # Errors
+/// A folder that nothing can stand beside; what the system reports.
+pub fn beside(out: &Path, what: &str) -> Result<PathBuf, StoreError> {
+    create_folder(out)?;
+    let found = fs::canonicalize(out).map_err(StoreError::io("look at", out))?;
+    let Some(name) = found.file_name() else {
+        let what = "it is the root of a file system, and nothing can stand beside it; choose a folder in it".to_owned();
+        return Err(StoreError::NotARun { dir: out.to_owned(), what });
+    };
+    let mut name = name.to_owned();
+    name.push(format!("-{what}"));
+    Ok(found.with_file_name(name))
 }
 
 /// A folder for its owner only, removed when it is dropped.
@@ -163,4 +199,58 @@ pub(crate) fn sweep(folder: &Path) -> Result<(), StoreError> {
         fs::remove_file(&path).map_err(StoreError::io("remove", &path))?;
     }
     Ok(())
+}
+
+/// True for a folder that is removed but for what a network file system keeps of files that some process of this node has open:
+/// it goes when that process ends.
+pub(crate) fn is_remainder(folder: &Path) -> bool {
+    fs::symlink_metadata(folder).is_ok_and(|found| found.is_dir())
+        && list(folder).is_ok_and(|names| names.iter().all(|name| name.starts_with(".nfs")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_stale_is_opened_anew() {
+        let path = Path::new("x");
+        let stale = || StoreError::io("read", path)(std::io::Error::from(ErrorKind::StaleNetworkFileHandle));
+        let mut looks = 0;
+        let read = again_if_stale(|| {
+            looks += 1;
+            if looks < 3 { Err(stale()) } else { Ok(looks) }
+        });
+        assert_eq!(read.expect("read"), 3);
+        let mut looks = 0;
+        let read: Result<(), _> = again_if_stale(|| {
+            looks += 1;
+            Err(stale())
+        });
+        assert!(read.is_err());
+        assert_eq!(looks, LOOKS);
+        let mut looks = 0;
+        let read: Result<(), _> = again_if_stale(|| {
+            looks += 1;
+            Err(StoreError::damaged(path, "is torn"))
+        });
+        assert!(read.is_err());
+        assert_eq!(looks, 1);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn places_beside_a_folder_do_not_depend_on_its_spelling() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().expect("a folder");
+        let real = dir.path().join("real/s1");
+        let expected = fs::canonicalize(dir.path()).expect("a path").join("real/s1-claims");
+        assert_eq!(beside(&real, "claims").expect("a place"), expected);
+        assert_eq!(fs::metadata(&real).expect("made").permissions().mode() & 0o777, 0o700);
+        std::os::unix::fs::symlink(&real, dir.path().join("link")).expect("linked");
+        for spelled in [dir.path().join("link"), real.join("."), real.join("../s1"), real.join("")] {
+            assert_eq!(beside(&spelled, "claims").expect("a place"), expected, "{}", spelled.display());
+        }
+        assert!(beside(Path::new("/"), "claims").is_err());
+    }
 }

@@ -17,7 +17,7 @@ pub mod units;
 
 pub use archive::{export, import, import_folder};
 pub use check::{CheckReport, check};
-pub use durable::create_folder;
+pub use durable::{beside, create_folder};
 pub use error::StoreError;
 pub use reference::{Agreement, FIGURES, Judgement, Reference, ReferenceEntry};
 pub use run::{

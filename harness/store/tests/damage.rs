@@ -272,7 +272,8 @@ fn hostile_folders_are_refused() {
     refused(&|dir| link(&secret, &dir.join("timings.json")), "not a plain file");
     refused(&|dir| link(&secret, &dir.join("more.txt")), "not a plain file");
     refused(&|dir| link(Path::new("manifest.json"), &dir.join("again.json")), "not a plain file");
-    refused(&|dir| fs::create_dir(dir.join("cells")).unwrap(), "not a plain file");
+    refused(&|dir| fs::create_dir_all(dir.join("cells/more")).unwrap(), "not a plain file");
+    refused(&|dir| fs::create_dir(dir.join("more")).unwrap(), "not a plain file");
     refused(&|dir| drop(std::os::unix::net::UnixListener::bind(dir.join("socket")).unwrap()), "not a plain file");
     refused(&|dir| fs::write(dir.join("a b"), "x").unwrap(), "plain file name");
     refused(&|dir| fs::write(dir.join(".hidden"), "x").unwrap(), "plain file name");

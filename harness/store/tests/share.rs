@@ -145,3 +145,62 @@ fn a_run_that_several_left_is_finished_by_one_alone() {
     assert_eq!(shared_bytes(&alone), shared_bytes(&shared));
     assert_eq!(check(&shared).unwrap().problems, Vec::<String>::new());
 }
+
+#[test]
+fn the_plan_of_a_study_that_never_began_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("run");
+    let (mut other, inputs) = (inputs(3), inputs(6));
+    other.seeds.insert("master".to_owned(), 8);
+    // Killed between the plan and the manifest.
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("cells.json"), serde_json::to_vec(&other.cells).unwrap()).unwrap();
+    let (run, opened) = Run::join(&dir, &inputs, &worker("a")).unwrap();
+    assert_eq!(opened, Opened::Fresh);
+    work(&run);
+    run.seal().unwrap();
+    assert_eq!(check(&dir).unwrap().problems, Vec::<String>::new());
+    assert!(matches!(Run::join(&dir, &other, &worker("b")), Err(StoreError::OtherInputs { .. })));
+    // Killed between the manifest and the plan.
+    let dir = folder.path().join("second");
+    drop(Run::join(&dir, &inputs, &worker("a")).unwrap());
+    fs::remove_file(dir.join("cells.json")).unwrap();
+    Run::join(&dir, &inputs, &worker("b")).unwrap();
+    assert_eq!(Run::load(&dir).unwrap().cells.len(), 6);
+}
+
+/// Another submission tries a failed cell again while the first still holds that it failed.
+#[test]
+fn who_seals_counts_what_the_files_hold() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("run");
+    let inputs = inputs(5);
+    let (first, _) = Run::join(&dir, &inputs, &worker("a")).unwrap();
+    work(&first);
+    assert_eq!((first.finished(), first.failed()), (4, 1));
+    let id = &inputs.cells[4].id;
+    let (second, _) = Run::join(&dir, &inputs, &worker("b")).unwrap();
+    second.retry(id);
+    second.finish_cell(id, result(id), Timings::from([("planning_s".to_owned(), 0.5)])).unwrap();
+    let manifest = first.seal().unwrap();
+    assert_eq!((manifest.finished, manifest.failed), (5, 0));
+    assert_eq!(check(&dir).unwrap().problems, Vec::<String>::new());
+    assert_eq!(second.seal().unwrap(), manifest, "it finds the run sealed");
+}
+
+/// What network file systems leave of files that another process of the node has open.
+#[test]
+fn remainders_of_removed_folders_are_no_strangers() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("run");
+    let (run, _) = Run::join(&dir, &inputs(3), &worker("a")).unwrap();
+    work(&run);
+    fs::write(dir.join("workers/.nfs000000000001"), "{}").unwrap();
+    run.seal().unwrap();
+    assert!(names(&dir).contains("workers"));
+    assert_eq!(check(&dir).unwrap().problems, Vec::<String>::new());
+    skewbench_store::export(&dir, &folder.path().join("run.tar.zst")).unwrap();
+    skewbench_store::import_folder(&dir, &folder.path().join("copy")).unwrap();
+    fs::write(dir.join("workers/other"), "").unwrap();
+    assert!(check(&dir).unwrap().problems.iter().any(|p| p.contains("workers is not part of the run")));
+}

@@ -36,6 +36,8 @@ const PMI: Names = Names {
     local_world: &["MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"],
     needs_local: false,
 };
+/// Variables of processes that Hydra starts.
+const HYDRA: [&str; 2] = ["MPI_LOCALRANKID", "MPI_LOCALNRANKS"];
 const SLURM: Names = Names {
     launcher: Launcher::Slurm,
     rank: "SLURM_PROCID",
@@ -167,8 +169,12 @@ impl Launch {
                 let other = open_mpi.as_ref().or(pmi.as_ref()).or(step);
                 other.map_or(Ok(()), |other| by_hand.agrees(other))?;
             }
+            // Hydra, the launcher of MPICH and Intel MPI, starts its helpers by srun and numbers processes itself. It names
+            // their places on the node, which Slurm's own PMI does not.
+            let hydra = HYDRA.iter().all(|name| vars.text(name).is_some());
             if open_mpi.is_none()
                 && let (Some(pmi), Some(step)) = (&pmi, step)
+                && !(hydra && pmi.world != step.world)
             {
                 pmi.agrees(step)?;
             }
@@ -317,6 +323,13 @@ mod tests {
         assert_eq!((inside.launcher, inside.rank, inside.node), (Launcher::OpenMpi, 2, None));
         let torch = detect(&with(&TORCH, &with(&STEP, &[("TORCHELASTIC_RUN_ID", "x y")]))).expect("torchrun in a step");
         assert_eq!((torch.launcher, torch.rank, torch.key.as_str()), (Launcher::Torchrun, 5, "torchrun-7.2-x-y"));
+        // MPICH and Intel MPI on several nodes: the step is of a helper a node.
+        let proxies = with(&STEP, &[("SLURM_PROCID", "1"), ("SLURM_STEP_NUM_TASKS", "2"), ("PMIX_RANK", "1")]);
+        let hydra = [("PMI_RANK", "9"), ("PMI_SIZE", "16"), ("MPI_LOCALRANKID", "1"), ("MPI_LOCALNRANKS", "8")];
+        let inside = detect(&with(&hydra, &proxies)).expect("mpiexec in a step");
+        assert_eq!((inside.launcher, inside.rank, inside.world), (Launcher::Pmi, 9, 16));
+        assert_eq!((inside.local_rank, inside.local_world, inside.node), (1, Some(8), Some(1)));
+        assert!(detect(&with(&hydra[..2], &proxies)).is_err(), "nothing says that Hydra started it");
         assert_eq!(detect(&TORCH).expect("by hand").world, 8);
         assert_eq!(detect(&[]).expect("alone").launcher, Launcher::Alone);
     }

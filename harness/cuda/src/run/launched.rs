@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use skewbench_cluster::{ClusterError, Launch, Owner};
+use skewbench_cluster::{ClusterError, Launch, Owner, Patience};
 
 use super::courier::Courier;
 use super::rendezvous::{Meeting, Rendezvous};
@@ -31,7 +31,8 @@ impl Rendezvous {
     pub fn of_launch(base: &Path, launch: &Launch, limit: Duration) -> Result<Self, CudaError> {
         let failed = |error: ClusterError| CudaError::Launch(error.to_string());
         let owner = Owner::current(launch).map_err(failed)?;
-        let mut place = skewbench_cluster::Rendezvous::join(base, launch, &owner, limit).map_err(failed)?;
+        let mut place =
+            skewbench_cluster::Rendezvous::join(base, launch, &owner, Patience::of(limit)).map_err(failed)?;
         Self::met(launch, |word| {
             let all = place.exchange(word).map_err(failed)?;
             place.leave().map_err(failed)?;

@@ -1,6 +1,6 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -80,11 +80,7 @@ impl Rendezvous {
         if rank >= ranks {
             return Err(CudaError::Program(format!("there is no rank {rank} among {ranks}")));
         }
-        let about = fs::symlink_metadata(folder).map_err(|error| failed(folder, "looking at the folder", &error))?;
-        if !about.is_dir() || about.mode() & 0o077 != 0 || about.uid() != rustix::process::geteuid().as_raw() {
-            let why = "is not a folder that this user alone may enter (mode 0700)";
-            return Err(CudaError::Program(format!("{} {why}", folder.display())));
-        }
+        skewbench_cluster::owner_only(folder).map_err(|error| CudaError::Program(format!("rendezvous {error}")))?;
         let (temporary, name) = (folder.join(format!(".alive-{rank}-{}", std::process::id())), alive(rank));
         let file = new_file(&temporary).map_err(|error| failed(folder, "making a file", &error))?;
         file.lock().map_err(|error| failed(folder, "locking a file", &error))?;
@@ -399,7 +395,7 @@ pub(super) mod tests {
         let open = std::fs::Permissions::from_mode(0o750);
         std::fs::set_permissions(meeting.path(), open).expect("changed");
         let refused = Rendezvous::join(meeting.path(), 1, 2).expect_err("open to others").to_string();
-        assert!(refused.contains("this user alone"), "{refused}");
+        assert!(refused.contains("others than its owner may enter it"), "{refused}");
     }
 
     #[test]

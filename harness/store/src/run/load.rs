@@ -298,9 +298,14 @@ pub(crate) fn strangers<'a>(
         |name: &str| known.contains(name) || name.starts_with(TEMP_PREFIX) || (under_way && kind_of(name).is_some());
     Ok(names
         .iter()
-        .filter(|name| !ours(name))
+        .filter(|name| !ours(name) && !is_remainder(dir, name))
         .map(|name| format!("{} is not part of the run", name.escape_debug()))
         .collect())
+}
+
+/// True for what is left of a folder that sealing removed.
+pub(crate) fn is_remainder(dir: &Path, name: &str) -> bool {
+    [CELL_FOLDER, WORKER_FOLDER].contains(&name) && durable::is_remainder(&dir.join(name))
 }
 
 /// What is wrong with the files of an unfinished run's cells: torn ones, copies of another cell's, and those of no planned cell.

@@ -21,7 +21,7 @@ pub use cell::{Cell, CellId};
 pub use environment::collect_environment;
 pub use host::{Host, host_name, today};
 pub use load::{CellRecord, CellStatus, RunData};
-pub(crate) use load::{damaged_cells, strangers};
+pub(crate) use load::{damaged_cells, is_remainder, strangers};
 pub(crate) use manifest::{Checksums, file_sum};
 pub use manifest::{GitState, Invocation, Manifest, RunInputs, RunStatus, SCHEMA_VERSION};
 pub(crate) use open::Found;

@@ -20,14 +20,18 @@ impl Run {
     /// # Errors
     /// [`StoreError::Incomplete`] when planned cells have no result, or what the system reports.
     pub fn seal(mut self) -> Result<Manifest, StoreError> {
-        if self.manifest.status == RunStatus::Complete {
-            return Ok(self.manifest);
+        let manifest = Manifest::read(&self.dir)?;
+        if manifest.status == RunStatus::Complete {
+            return Ok(manifest);
         }
+        // A cell that failed may have a result by now, or none while it is tried again.
+        self.look_at_failures()?;
         let missing = self.pending().len();
         if missing > 0 {
             return Err(StoreError::Incomplete { dir: self.dir.clone(), missing, planned: self.cells.len() });
         }
         let (failures, timings) = self.merge()?;
+        let (finished, failed) = (timings.len(), failures.len());
         self.merge_workers()?;
         durable::write_json(&self.dir.join(FAILURES), &failures)?;
         let timings = json!({ "sealed": jiff::Timestamp::now().to_string(), "cells": timings });
@@ -42,12 +46,7 @@ impl Run {
             })
             .collect::<Result<_, StoreError>>()?;
         durable::write_json(&self.dir.join(CHECKSUMS), &sums)?;
-        let manifest = Manifest {
-            status: RunStatus::Complete,
-            finished: self.finished(),
-            failed: self.failed(),
-            ..self.manifest.clone()
-        };
+        let manifest = Manifest { status: RunStatus::Complete, finished, failed, ..self.manifest.clone() };
         manifest.write(&self.dir)?;
         self.remove_cell_files()?;
         self.event("sealed", &json!({ "finished": manifest.finished, "failed": manifest.failed }))?;

@@ -52,14 +52,16 @@ impl Run {
             }
         }
         let lock = share_lock(dir)?;
+        // Of several that start at once the manifest decides whose the folder is.
         let manifest_path = dir.join(MANIFEST);
         if !manifest_path.exists() {
-            durable::write_new(&dir.join(PLANNED_CELLS), &durable::json(&dir.join(PLANNED_CELLS), &inputs.cells)?)?;
             durable::write_new(&manifest_path, &durable::json(&manifest_path, &Manifest::new(inputs))?)?;
         }
-        // Whoever wrote it.
         other_inputs(dir, inputs, OpenOptions::default())?;
         let mut manifest = Manifest::read(dir)?;
+        if manifest.status == RunStatus::Running {
+            write_plan(dir, inputs)?;
+        }
         let workers = dir.join(WORKER_FOLDER);
         let log = workers.join(format!("{}.jsonl", worker.name));
         let events = if manifest.status == RunStatus::Complete {
@@ -136,6 +138,19 @@ impl Run {
             if name.is_some_and(|name| names.contains(&name)) {
                 self.result_of(&id)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Looks again at cells that are known to have failed: others may try them anew.
+    ///
+    /// # Errors
+    /// As [`look_again`](Self::look_again).
+    pub fn look_at_failures(&self) -> Result<(), StoreError> {
+        let failed = self.state().failures();
+        for id in failed {
+            self.retry(&id);
+            self.result_of(&id)?;
         }
         Ok(())
     }
@@ -236,6 +251,16 @@ impl Run {
         }
         Ok(())
     }
+}
+
+/// Writes the planned cells, unless they are there. Those of another study may be, whose process ended before its manifest.
+fn write_plan(dir: &Path, inputs: &RunInputs) -> Result<(), StoreError> {
+    let path = dir.join(PLANNED_CELLS);
+    let plan = durable::json(&path, &inputs.cells)?;
+    if path.is_file() && durable::read(&path, plan.len() as u64).is_ok_and(|found| found == plan) {
+        return Ok(());
+    }
+    durable::write(&path, &plan)
 }
 
 /// Files of processes, sorted by name.

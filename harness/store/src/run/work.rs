@@ -62,6 +62,10 @@ impl State {
         }
     }
 
+    pub(super) fn failures(&self) -> Vec<CellId> {
+        self.done.iter().filter(|(_, state)| **state == CellState::Failed).map(|(id, _)| id.clone()).collect()
+    }
+
     fn count(&self, of: CellState) -> usize {
         self.done.values().filter(|s| **s == of).count()
     }
