@@ -83,6 +83,16 @@ pub enum CpuError {
     /// In a group of processes: what another one found, or why there is no word from it.
     #[error("{0}")]
     Processes(String),
+    /// In a group of processes: one that others have waited for in vain.
+    #[error("{name} has not sent {awaited} for {waited_s} s: it hangs or is gone")]
+    Silent {
+        /// Which process it is, as [`Transport::name`](crate::Transport::name) says.
+        name: String,
+        /// What was awaited.
+        awaited: &'static str,
+        /// Seconds since there last was a sign of progress.
+        waited_s: u64,
+    },
     /// The results are not those of dense attention.
     #[error(transparent)]
     Wrong(#[from] Wrong),

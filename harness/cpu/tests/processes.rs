@@ -5,7 +5,7 @@ mod support;
 
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use skewbench_cpu::{CpuError, Inputs, Outputs, Processes, Report, RunOptions, Transport, compare, reference, run};
 use skewbench_exec::{InstrKind, Program};
@@ -39,6 +39,10 @@ impl Transport for Threads {
 
     fn processes(&self) -> u32 {
         self.to.len() as u32
+    }
+
+    fn name(&self, process: u32) -> String {
+        format!("rank {process} on n{process}")
     }
 
     fn send(&self, to: u32, message: &[u8]) -> Result<(), String> {
@@ -125,15 +129,24 @@ fn all_processes_learn_why_a_program_does_not_run_and_go_on() {
     }
 }
 
+/// A process that hangs in its computation: what connects it to the others may well live.
 #[test]
-fn a_silent_process_is_noticed_by_all() {
+fn a_process_that_hangs_is_named_by_all_in_time() {
     let plan = &of_planners(&[&[40, 9], &[30]], 4, shape(4, 2, 8))[0];
     let work = [(lowered(plan).unwrap(), inputs(plan, 1))];
-    let mut group = group(3);
-    group[1].silent_after = Some(0);
-    let (said, _) = together(&group, &work, &RunOptions { patience: Duration::from_secs(1), ..RunOptions::default() });
-    for (process, said) in said.iter().enumerate().filter(|(process, _)| *process != 1) {
-        let error = said[0].as_ref().unwrap_err();
-        assert!(error.contains("hangs") || error.contains("no word"), "process {process}: {error}");
+    let patience = Duration::from_secs(4);
+    // Before its first message, and before its results.
+    for (hangs, silent_after) in [(1, 0), (0, 0), (2, 1)] {
+        let mut group = group(3);
+        group[hangs].silent_after = Some(silent_after);
+        let began = Instant::now();
+        let (said, _) = together(&group, &work, &RunOptions { patience, ..RunOptions::default() });
+        // The others know after one and a half of their patience.
+        assert!(began.elapsed() < 2 * patience, "{:?}", began.elapsed());
+        for (process, said) in said.iter().enumerate().filter(|(process, _)| *process != hangs) {
+            let error = said[0].as_ref().unwrap_err();
+            let named = format!("rank {hangs} on n{hangs} has not sent ");
+            assert!(error.contains(&named) && error.contains("it hangs or is gone"), "process {process}: {error}");
+        }
     }
 }

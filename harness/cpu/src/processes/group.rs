@@ -13,6 +13,9 @@ use crate::run::{Parts, run_parts};
 use crate::transfers::Message;
 use crate::{CpuError, Inputs, Outputs, Report, RunOptions, compare, reference};
 
+/// Part of the patience with a run that the first process takes longer than a process whose ranks wait, and the others longer than
+/// the first: each learns what the one before it has found.
+const GRACE: u32 = 4;
 /// How long a thread waits for messages before it looks whether it is still needed.
 const NAP: Duration = Duration::from_millis(2);
 
@@ -23,6 +26,8 @@ pub struct Processes<'t> {
     runs: AtomicU64,
     /// Messages of runs and passes that this process has not come to yet.
     early: Mutex<VecDeque<(Header, Vec<u8>)>>,
+    /// When the present run last made progress, as far as this process knows.
+    progress: Mutex<Instant>,
 }
 
 /// A run of a program by a group.
@@ -44,13 +49,15 @@ pub(crate) enum Post {
 impl<'t> Processes<'t> {
     /// A group over a transport.
     pub fn new(transport: &'t dyn Transport) -> Self {
-        Self { transport, runs: AtomicU64::new(0), early: Mutex::default() }
+        Self { transport, runs: AtomicU64::new(0), early: Mutex::default(), progress: Mutex::new(Instant::now()) }
     }
 
     /// Runs a program in all processes and says in each how far its results are from dense attention.
     ///
     /// # Errors
-    /// [`CpuError`], the same in all processes; [`CpuError::Processes`] where another process found it or has ended.
+    /// [`CpuError`], the same in all processes; [`CpuError::Processes`] where another process found it; [`CpuError::Silent`]
+    /// where one hangs or is gone, with which nothing can be run any more. All know that after one and a half of
+    /// [`RunOptions::patience`] without progress.
     pub fn measure(&self, program: &Program, inputs: &Inputs, options: &RunOptions) -> Result<Report, CpuError> {
         self.measure_with(program, inputs, options, |_| {})
     }
@@ -69,24 +76,25 @@ impl<'t> Processes<'t> {
         let run = self.runs.fetch_add(1, Ordering::SeqCst) + 1;
         let ranks = program.forward.ranks.len() as u32;
         let link = Link { processes: self, run, ranks };
+        self.note_progress();
         let parts = run_parts(program, inputs, options, Some(link));
+        if parts.is_ok() {
+            self.note_progress();
+        }
         let me = self.transport.process();
         let own = link.part(&parts);
         if me != 0 {
             link.send(Kind::Part, 0, &own)?;
-            let bytes = link.wait_for(3 * options.patience, |header| header.kind == Kind::Verdict)?.1;
+            let until = self.until(options.patience, 2);
+            let bytes = link.wait_for(until, 0, "what came of the run", Kind::Verdict)?;
             let verdict: Verdict = serde_json::from_slice(&bytes)
                 .map_err(|e| CpuError::Processes(format!("process 0 sent a verdict that cannot be read: {e}")))?;
             return verdict.result();
         }
-        // Another process may find only after its own patience that it waits for nothing; the others wait for what the first
-        // makes of that.
-        let mut all = vec![own];
-        for process in 1..self.transport.processes() {
-            let wanted = |header: &Header| header.kind == Kind::Part && header.from == process;
-            all.push(link.wait_for(2 * options.patience, wanted)?.1);
-        }
-        let result = gather(inputs, &all, parts.err()).map(|outputs| {
+        let until = self.until(options.patience, 1);
+        let others = (1..self.transport.processes()).map(|from| link.wait_for(until, from, "its results", Kind::Part));
+        let all = std::iter::once(Ok(own)).chain(others).collect::<Result<Vec<_>, _>>();
+        let result = all.and_then(|all| gather(inputs, &all, parts.err())).map(|outputs| {
             show(&outputs);
             compare(inputs, &outputs, &reference::attention(inputs))
         });
@@ -96,9 +104,25 @@ impl<'t> Processes<'t> {
         }
         // All processes go on with the same words.
         match result {
+            Err(silent @ CpuError::Silent { .. }) => Err(silent),
             Err(e) => Err(CpuError::Processes(e.to_string())),
             ok => ok,
         }
+    }
+
+    /// Until when a process waits for others: so many parts of the patience longer than ranks wait for progress in a pass.
+    fn until(&self, patience: Duration, parts: u32) -> Instant {
+        let grace = patience / GRACE;
+        // What others have found after their own patience is on its way.
+        (*self.progress() + patience + parts * grace).max(Instant::now() + grace)
+    }
+
+    fn note_progress(&self) {
+        *self.progress() = Instant::now();
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Instant> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn early(&self) -> MutexGuard<'_, VecDeque<(Header, Vec<u8>)>> {
@@ -167,7 +191,8 @@ impl Link<'_> {
 
     fn deliver(self, to: u32, bytes: &[u8]) -> Result<(), CpuError> {
         let sent = self.processes.transport.send(to, bytes);
-        sent.map_err(|what| CpuError::Processes(format!("cannot send to process {to}: {what}")))
+        let name = || self.processes.transport.name(to);
+        sent.map_err(|what| CpuError::Processes(format!("cannot send to {}: {what}", name())))
     }
 
     /// Sends what a rank of this process has for a rank of another.
@@ -201,23 +226,25 @@ impl Link<'_> {
         let Some((header, bytes)) = self.take(NAP, wanted)? else { return Ok(None) };
         if header.kind == Kind::Stop {
             let what = String::from_utf8_lossy(&bytes);
-            return Ok(Some(Post::Stop(format!("{ELSEWHERE}process {}: {what}", header.from))));
+            let name = self.processes.transport.name(header.from);
+            return Ok(Some(Post::Stop(format!("{ELSEWHERE}{name}: {what}"))));
         }
+        self.processes.note_progress();
         let message = read_message(&bytes);
         let message =
             message.ok_or_else(|| CpuError::Processes(format!("rank {} sent what cannot be read", header.from)))?;
         Ok(Some(Post::Data(header.to, header.call, header.from, message)))
     }
 
-    fn wait_for(self, patience: Duration, wanted: impl Fn(&Header) -> bool) -> Result<(Header, Vec<u8>), CpuError> {
-        let began = Instant::now();
+    /// The content of a message from a process.
+    fn wait_for(self, until: Instant, from: u32, awaited: &'static str, kind: Kind) -> Result<Vec<u8>, CpuError> {
         loop {
-            if let Some(found) = self.take(NAP, &wanted)? {
-                return Ok(found);
+            if let Some((_, bytes)) = self.take(NAP, |header| header.kind == kind && header.from == from)? {
+                return Ok(bytes);
             }
-            if began.elapsed() > patience {
-                let what = format!("no word from the other processes for {} s", patience.as_secs());
-                return Err(CpuError::Processes(what));
+            if Instant::now() > until {
+                let waited_s = self.processes.progress().elapsed().as_secs();
+                return Err(CpuError::Silent { name: self.processes.transport.name(from), awaited, waited_s });
             }
         }
     }

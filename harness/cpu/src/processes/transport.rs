@@ -9,6 +9,11 @@ pub trait Transport: Send + Sync {
     /// Processes of the group.
     fn processes(&self) -> u32;
 
+    /// A process for people: which it is, and where it runs if that is known.
+    fn name(&self, process: u32) -> String {
+        format!("process {process}")
+    }
+
     /// Sends a message; those from one process to another arrive in order. Callable from many threads.
     ///
     /// # Errors
