@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::ReportError;
@@ -30,7 +30,8 @@ pub struct Rendered {
 /// and `.pdf` and, where the model carries one, `.parquet`.
 ///
 /// `templates` names a folder whose files replace the built-in templates of the same name. Everything is made in
-/// memory first and each file then replaced in one step, so a fault in model or templates leaves the folder as it was.
+/// memory first and each file then replaced in one step, so a fault in model or templates leaves the folder as it was. Folders
+/// and files are their owner's only (modes 0700 and 0600); a folder that exists keeps its mode.
 ///
 /// # Errors
 /// A figure id or page name that cannot be a file name or is used twice, a table row longer than its header, a download outside
@@ -50,7 +51,7 @@ pub fn render(site: &Site, templates: Option<&Path>, out: &Path) -> Result<Rende
     }
     // Before the first page, which comes last.
     files.insert(0, (out.join("style.css"), pages::style(&templates)?.into_bytes()));
-    fs::create_dir_all(&data).map_err(ReportError::io("cannot create folder", &data))?;
+    create_folder(&data).map_err(ReportError::io("cannot create folder", &data))?;
     for (path, bytes) in &files {
         replace(path, bytes)?;
     }
@@ -123,7 +124,7 @@ fn stays_below(download: &Download) -> bool {
 fn replace(path: &Path, bytes: &[u8]) -> Result<(), ReportError> {
     let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let beside = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
-    let written = File::create(&beside).and_then(|mut file| {
+    let written = create_file(&beside).and_then(|mut file| {
         file.write_all(bytes)?;
         file.sync_all()
     });
@@ -133,4 +134,22 @@ fn replace(path: &Path, bytes: &[u8]) -> Result<(), ReportError> {
         let _ = fs::remove_file(&beside);
     }
     placed.map_err(ReportError::io("cannot write", path))
+}
+
+/// Creates a folder and its missing parents, for their owner only.
+fn create_folder(path: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path)
+}
+
+/// Creates a file for its owner only, in place of what a process of the same number left.
+fn create_file(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
 }

@@ -411,6 +411,9 @@ pub struct CommonRunArgs {
     /// Seconds after which a process that shares cells counts as lost when it is silent; above a minute on network file systems
     #[arg(long, value_name = "SECONDS", default_value_t = 180, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub lost_after: u32,
+    /// Seconds that ranks which srun, mpirun or torchrun started wait for each other
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u32).range(10..=86_400))]
+    pub meet_within: u32,
     /// Threads [default: all cores]
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
-use skewbench_cluster::{Attempt, Loss, Owner};
+use skewbench_cluster::{Loss, Owner};
 use skewbench_external::Ledger;
 use skewbench_store::{
     Cell, CellId, CellStatus, GitState, OpenOptions, Opened, Run, RunInputs, RunStatus, StoreError, Table, Timings,
@@ -17,7 +17,7 @@ use crate::cells::{self, CellSpec, Resources};
 use crate::experiment::Expanded;
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
-use crate::share::{Board, Session, Turn, Turns};
+use crate::share::{Board, Names, Session, Turn, Turns, begin_retry};
 use crate::terminal::printable;
 
 /// Bytes of the standard error of programs that a process keeps in the event logs.
@@ -30,10 +30,15 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// # Errors
 /// [`Exit::Interrupted`].
 pub fn check_interrupted() -> Result<(), Failure> {
-    if INTERRUPTED.load(Ordering::SeqCst) {
+    if is_interrupted() {
         return Err(Failure::new(Exit::Interrupted, "interrupted; the same command goes on from the finished cells"));
     }
     Ok(())
+}
+
+/// True once the process has been asked to stop.
+pub fn is_interrupted() -> bool {
+    INTERRUPTED.load(Ordering::SeqCst)
 }
 
 /// From here on an interruption stops programs that are waited for and is seen by [`check_interrupted`].
@@ -50,7 +55,7 @@ pub fn watch_interruptions() {
 }
 
 /// What became of the cells.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Cells that were planned, over all runs.
     pub planned: usize,
@@ -62,6 +67,8 @@ pub struct Outcome {
     pub failed: usize,
     /// This process sealed the runs, or found them so; of several that share cells one does.
     pub sealed: bool,
+    /// Cells that were left to other processes that live: `cell ID: who has it`.
+    pub left: Vec<String>,
 }
 
 /// How runs are opened.
@@ -131,32 +138,19 @@ fn open(dir: &Path, inputs: &RunInputs, options: &Options) -> Result<(Run, Opene
         let open = OpenOptions { replace_other: options.force, retry_failed: options.requeue };
         return Run::open(dir, inputs, open).map_err(store_failure);
     };
-    if options.requeue {
-        reopen(dir, inputs, session)?;
-    }
     Run::join(dir, inputs, &session.worker()).map_err(store_failure)
 }
 
-/// Opens a sealed run for its failed cells, by one of the processes that share it, and once a submission.
-fn reopen(dir: &Path, inputs: &RunInputs, session: &Session) -> Result<(), Failure> {
-    let name = format!("reopen-{}", &inputs.hash()[..24]);
-    loop {
-        check_interrupted()?;
-        match Run::manifest_of(dir).map_err(store_failure)? {
-            Some(manifest) if manifest.status == RunStatus::Complete && manifest.failed > 0 => {
-                if session.worked_on(&manifest) {
-                    return Ok(());
-                }
-            }
-            _ => return Ok(()),
+/// Opens sealed runs for their failed cells, once a submission.
+fn reopen(runs: &[(&Path, RunInputs)], session: &Session) -> Result<(), Failure> {
+    for (dir, inputs) in runs {
+        let manifest = Run::manifest_of(dir).map_err(store_failure)?;
+        let sealed = manifest.filter(|manifest| manifest.status == RunStatus::Complete && manifest.failed > 0);
+        if sealed.is_some_and(|manifest| !session.worked_on(&manifest)) {
+            Run::reopen_failed(dir, inputs).map_err(store_failure)?;
         }
-        if let Attempt::Ours(claim, _) = session.claims.claim(&name, |_| true)? {
-            let reopened = Run::reopen_failed(dir, inputs).map_err(store_failure);
-            session.claims.done(&claim)?;
-            return reopened.map(drop);
-        }
-        std::thread::sleep(std::time::Duration::from_millis(200));
     }
+    Ok(())
 }
 
 /// The runs of a study, for [`Turns`].
@@ -187,6 +181,10 @@ impl Board for Cells<'_> {
 
     fn look_again(&self) -> Result<(), Failure> {
         self.jobs.iter().try_for_each(|job| job.run.look_again()).map_err(store_failure)
+    }
+
+    fn look_at_failures(&self) -> Result<(), Failure> {
+        self.jobs.iter().try_for_each(|job| job.run.look_at_failures()).map_err(store_failure)
     }
 
     fn result_of(&self, cell: usize) -> Result<CellStatus, Failure> {
@@ -234,10 +232,17 @@ pub fn execute(
 ) -> Result<Outcome, Failure> {
     let mut outcome = Outcome::default();
     let mut jobs = Vec::new();
-    for (expanded, dir) in experiments {
-        let inputs = inputs(expanded, resources, options);
+    let session = options.session.as_ref();
+    let plans: Vec<(&Path, RunInputs)> =
+        experiments.iter().map(|(expanded, dir)| (*dir, inputs(expanded, resources, options))).collect();
+    let names = Names::of(plans.iter().map(|(dir, inputs)| (*dir, inputs)));
+    let retry = match session {
+        Some(session) if options.requeue => Some(begin_retry(session, &names, || reopen(&plans, session))?),
+        _ => None,
+    };
+    for ((expanded, _), (dir, inputs)) in experiments.iter().zip(&plans) {
         let ids: Vec<CellId> = inputs.cells.iter().map(|c| c.id.clone()).collect();
-        let (run, opened) = open(dir, &inputs, options)?;
+        let (run, opened) = open(dir, inputs, options)?;
         outcome.planned += ids.len();
         outcome.reused += match opened {
             Opened::Fresh => 0,
@@ -251,7 +256,6 @@ pub fn execute(
     }
     let mut told = BTreeSet::new();
     tell_damage(&jobs, &mut told);
-    watch_interruptions();
 
     let mut distinct: Vec<(CellId, &CellSpec)> = Vec::new();
     for job in &jobs {
@@ -269,7 +273,7 @@ pub fn execute(
     let all: Vec<CellId> = distinct.iter().map(|(id, _)| id.clone()).collect();
     let board = Cells { jobs: &jobs, ids: &all };
     let mut room = MOST_STANDARD_ERROR;
-    let mut turns = Turns::new(options.session.as_ref(), &all, options.requeue);
+    let mut turns = Turns::new(session, &names, &all, retry);
     while let Some(Turn { cell: turn, given_up }) = turns.next(&board)? {
         let (id, cell) = distinct[turn].clone();
         let waiting: Vec<&Job<'_>> =
@@ -310,7 +314,7 @@ pub fn execute(
             let failed = result.is_err();
             match store(&waiting, &id, result, &timings) {
                 // Processes that took this one for lost have ended the run.
-                Err(_) if options.session.is_some() && board.is_sealed()? => {}
+                Err(_) if session.is_some() && board.is_sealed()? => {}
                 other => other?,
             }
             turns.over(turn, failed)?;
@@ -319,12 +323,19 @@ pub fn execute(
     }
     progress.finish();
     tell_damage(&jobs, &mut told);
-    outcome.sealed = turns.seals(&board)?;
+    let seal = turns.take_seal();
+    outcome.left = turns.left().map(|(id, owner)| format!("cell {id}: {owner}")).collect();
+    outcome.sealed = session.is_none() || seal.is_some();
     drop(turns);
     if outcome.sealed {
         for job in jobs {
             outcome.failed += job.run.seal().map_err(store_failure)?.failed;
         }
+    }
+    if let (Some(session), Some(seal)) = (session, &seal)
+        && session.is_stage()
+    {
+        session.claims.release(seal)?;
     }
     Ok(outcome)
 }

@@ -185,7 +185,11 @@ fn who_seals_counts_what_the_files_hold() {
     let manifest = first.seal().unwrap();
     assert_eq!((manifest.finished, manifest.failed), (5, 0));
     assert_eq!(check(&dir).unwrap().problems, Vec::<String>::new());
-    assert_eq!(second.seal().unwrap(), manifest, "it finds the run sealed");
+    // It finds the run sealed, and what a process left that was killed before it could tidy up.
+    fs::create_dir(dir.join("cells")).unwrap();
+    fs::write(dir.join("cells").join(format!("{id}.cell")), "").unwrap();
+    assert_eq!(second.seal().unwrap(), manifest);
+    assert!(!names(&dir).contains("cells"));
 }
 
 /// What network file systems leave of files that another process of the node has open.

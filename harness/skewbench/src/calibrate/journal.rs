@@ -81,7 +81,11 @@ impl Journal {
                 entries.insert(entry.point.clone(), entry);
             }
         }
-        let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(failed)?;
+        let mut options = OpenOptions::new();
+        options.create(true).append(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.open(path).map_err(failed)?;
         file.set_len(whole.len() as u64).map_err(failed)?;
         if whole.is_empty() {
             write_line(&mut file, &header).map_err(failed)?;

@@ -147,7 +147,9 @@ fn execute(made: &Prepared, seed: u64) -> Result<Executed, Failure> {
 fn not_executed(error: CpuError) -> Failure {
     match error {
         CpuError::Memory { .. } | CpuError::Thread(_) => Failure::config(format!("--executed: {error}")),
-        CpuError::Inputs(_) | CpuError::Abnormal { .. } | CpuError::Processes(_) => Failure::internal(error),
+        CpuError::Inputs(_) | CpuError::Abnormal { .. } | CpuError::Processes(_) | CpuError::Silent { .. } => {
+            Failure::internal(error)
+        }
         CpuError::Program(_)
         | CpuError::Instruction { .. }
         | CpuError::Hung { .. }

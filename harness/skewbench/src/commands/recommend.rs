@@ -68,7 +68,7 @@ pub fn run(args: &RecommendArgs) -> Result<(), Failure> {
     let out = args.common.out.clone().unwrap_or_else(|| PathBuf::from("results/runs").join(study.name(ID)));
     let done = carry_out(study, &args.common, None, &out, false)?;
     let Some(page) = &done.page else {
-        elsewhere(done.outcome);
+        elsewhere(&done.outcome);
         return Ok(());
     };
     let mut resources = Resources::default();

@@ -16,7 +16,7 @@ use crate::experiment::{Expanded, Found, Scale, expand, experiments, find};
 use crate::failure::{Exit, Failure};
 use crate::present::{NOT_COMPUTED, print_summary, write_summary};
 use crate::replay::{Timing, prepare};
-use crate::scheduler::{Options, Outcome, execute, inputs};
+use crate::scheduler::{Options, Outcome, execute, inputs, store_failure, watch_interruptions};
 use crate::share::{Session, Share};
 use crate::tuner::{tune, wants_tuning};
 
@@ -71,7 +71,8 @@ impl Study {
         if !self.experiments.iter().any(|e| wants_tuning(&e.found.experiment)) {
             return Ok(self);
         }
-        let folder = tuning_folder(out);
+        // Processes that share the study find it however its folder is spelled.
+        let folder = skewbench_store::beside(out, "tuning").map_err(store_failure)?;
         eprintln!("stages of tuning: {}", folder.display());
         let tune_one = |e: &Expanded| {
             let folder = folder.join(e.found.id.replace(['/', '\\'], "-"));
@@ -159,12 +160,6 @@ fn on_cards(args: &RunArgs) -> Result<(), Failure> {
     run_studies(find, &[], &args.common)
 }
 
-/// Folder of the stages of tuning, beside that of the study.
-fn tuning_folder(out: &Path) -> PathBuf {
-    let name = out.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_else(|| "run".into());
-    out.with_file_name(format!("{name}-tuning"))
-}
-
 /// What running a study left.
 pub struct Done {
     /// Its runs.
@@ -190,7 +185,7 @@ pub fn finish(
 ) -> Result<(), Failure> {
     let Done { outcome, rows, page, .. } = carry_out(study, common, card, out, requeue)?;
     let Some(page) = page else {
-        elsewhere(outcome);
+        elsewhere(&outcome);
         return Ok(());
     };
     print_summary(&rows, common.format)?;
@@ -205,8 +200,17 @@ pub fn finish(
 }
 
 /// Says how a process ends that shares the cells of a study with others, one of which renders the report.
-pub fn elsewhere(outcome: Outcome) {
+pub fn elsewhere(outcome: &Outcome) {
+    const MOST: usize = 5;
     eprintln!("{} cells computed here; whoever ends last renders the report", outcome.computed);
+    if outcome.left.is_empty() {
+        return;
+    }
+    outcome.left.iter().take(MOST).for_each(|left| eprintln!("left to who computes it: {left}"));
+    if let Some(more) = outcome.left.len().checked_sub(MOST).filter(|more| *more > 0) {
+        eprintln!("and {more} more");
+    }
+    eprintln!("should one of these processes be lost, submit the same command again");
 }
 
 /// Tunes a study where it asks for that, runs it into a folder and renders it.
@@ -235,10 +239,12 @@ pub fn carry_out(
     }
     let command = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let devices = serde_json::to_value(card.as_ref().map(|card| &card.info)).map_err(Failure::internal)?;
+    // Ranks that wait for each other are to leave nothing behind.
+    watch_interruptions();
     let session = Share::of(common)?.map(|share| share.begin(out)).transpose()?;
     let mut options = Options { force: common.force, requeue, command, devices, session };
     // Every process needs the results of every stage of tuning.
-    let stages = Options { session: options.session.as_ref().map(Session::staying), ..options.clone() };
+    let stages = Options { session: options.session.as_ref().map(Session::stage), ..options.clone() };
     let study = study.tuned(out, &stages)?;
     let folders: Vec<PathBuf> = study.experiments.iter().map(|e| run_folder(out, &e.found.id)).collect();
     let planned: Vec<_> = study.experiments.iter().map(|e| inputs(e, &study.resources, &options)).collect();
@@ -260,7 +266,7 @@ pub fn carry_out(
     let (rows, page) = report::render_folders(&folders, common.templates.as_deref(), out)?;
     write_summary(&rows, &out.join("summary.json"))?;
     if let Some(session) = session {
-        session.claims.remove()?;
+        session.claims.remove();
     }
     Ok(Done { folders, outcome, rows, page: Some(page) })
 }

@@ -47,7 +47,7 @@ pub fn run(args: &TuneArgs) -> Result<(), Failure> {
     let out = args.common.out.clone().unwrap_or_else(|| PathBuf::from("results/runs").join(study.name(&stem)));
     let done = carry_out(study, &args.common, card, &out, args.requeue)?;
     let Some(page) = &done.page else {
-        elsewhere(done.outcome);
+        elsewhere(&done.outcome);
         return Ok(());
     };
     let mut resources = Resources::default();

@@ -1,22 +1,36 @@
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use skewbench_cluster::{Claims, ClusterError, Launch, Launcher, Owner, Placement, Rendezvous, placements_text};
+use skewbench_cluster::{
+    Claims, ClusterError, Launch, Launcher, Life, Owner, Patience, Placement, Rendezvous, Terms, placements_text,
+};
 use skewbench_store::{Manifest, Worker};
 
+use super::turns::NAP;
 use crate::cli::{Backend, CommonRunArgs};
 use crate::failure::{Exit, Failure};
+use crate::scheduler::{check_interrupted, is_interrupted, store_failure};
 
-/// How long ranks of a launch wait for each other before the first cell.
-const MEETING: Duration = Duration::from_secs(120);
+/// How long a process of another launch that is silent may take to show that it lives: three heartbeats.
+const SIGN: Duration = Duration::from_secs(30);
 
 /// This process, where others may work on the same study.
 #[derive(Clone, Debug)]
 pub struct Share {
     launch: Launch,
-    lost_after: Duration,
+    terms: Terms,
+    /// How long ranks of the launch wait for each other before the first cell.
+    meeting: Duration,
+}
+
+/// What ranks tell each other when they meet.
+#[derive(Debug, Serialize, Deserialize)]
+struct Word {
+    placement: Placement,
+    submission: String,
 }
 
 /// A share of a study in its folder.
@@ -29,6 +43,8 @@ pub struct Session {
     launch: Launch,
     /// This process waits until every cell has a result, in case that another is lost.
     stays: bool,
+    /// The cells are those of a stage of tuning, whose results every process needs before it can go on.
+    stage: bool,
 }
 
 /// Which process of which launch this is.
@@ -76,46 +92,93 @@ impl Share {
             let what = "--force sets a folder aside, which others may work in; move it away before they start";
             return Err(Failure::usage(what));
         }
-        Ok(Some(Self { launch, lost_after: Duration::from_secs(common.lost_after.into()) }))
+        let terms = Terms { lost_after: Duration::from_secs(common.lost_after.into()), shares: common.share };
+        Ok(Some(Self { launch, terms, meeting: Duration::from_secs(common.meet_within.into()) }))
     }
 
     /// Takes part in a study that is written to `out`: the ranks of the launch meet, and rank 0 prints where they run.
     ///
     /// # Errors
-    /// Ranks that do not come, or two of one number; a folder that others may enter.
+    /// Ranks that do not come, or two of one number; a folder that others may enter, or where processes of another launch work
+    /// and one of both does not share; an interruption.
     pub fn begin(&self, out: &Path) -> Result<Session, Failure> {
-        let folder = folder(out);
-        let owner = Owner::current(&self.launch)?;
+        let folder = skewbench_store::beside(out, "claims").map_err(store_failure)?;
+        // Removed where nothing is in it.
+        self.meet(&folder).inspect_err(|_| drop(std::fs::remove_dir(&folder)))
+    }
+
+    fn meet(&self, folder: &Path) -> Result<Session, Failure> {
+        let launch = &self.launch;
+        let mut owner = Owner::current(launch)?;
         let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-        let here = Placement::current(&self.launch, visible.as_deref());
-        let placements = if self.launch.world == 1 {
-            vec![here]
-        } else {
-            let mut place = Rendezvous::join(&folder.join("meeting"), &self.launch, &owner, MEETING)?;
-            let all = place.exchange(&serde_json::to_vec(&here).map_err(Failure::internal)?)?;
-            place.leave()?;
-            let read = |bytes: &Vec<u8>| serde_json::from_slice(bytes).map_err(Failure::internal);
-            all.iter().map(read).collect::<Result<Vec<Placement>, _>>()?
+        let here = Placement::current(launch, visible.as_deref());
+        let patience = Patience { limit: self.meeting, stop: is_interrupted };
+        let mut place = match launch.world {
+            1 => None,
+            _ => Some(Rendezvous::join(&folder.join("meeting"), launch, &owner, patience)?),
         };
-        if self.launch.rank == 0 {
-            eprintln!("{}", self.launch.describe());
-            if self.launch.world > 1 {
+        let words = tell(&mut place, Word { placement: here, submission: owner.submission.clone() })?;
+        // One name for all ranks, also where no job gives them one.
+        if let Some(first) = words.first() {
+            first.submission.clone_into(&mut owner.submission);
+        }
+        let placements: Vec<Placement> = words.into_iter().map(|word| word.placement).collect();
+        if launch.rank == 0 {
+            eprintln!("{}", launch.describe());
+            if launch.world > 1 {
                 eprintln!("{}", placements_text(&placements));
             }
         }
-        let join = || Claims::join(&folder, owner.clone(), self.lost_after);
+        let join = || Claims::join(folder, owner.clone(), self.terms);
         let claims = match join() {
             // Another process has just ended the study and removed the folder.
-            Err(ClusterError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => join(),
+            Err(e) if e.is_gone() => join(),
             other => other,
         }?;
-        // Of processes that hold an allocation together one waits. Tasks of an array leave, so that they cost nothing.
-        let stays = self.launch.world > 1 && self.launch.rank == 0;
-        Ok(Session { claims: Arc::new(claims), placements, launch: self.launch.clone(), stays })
+        let refused = if launch.rank == 0 { self.refused(&claims, folder)? } else { None };
+        let refused = tell(&mut place, refused)?.into_iter().next().flatten();
+        place.map(Rendezvous::leave).transpose()?;
+        if let Some(why) = refused {
+            return Err(Failure::config(why));
+        }
+        Ok(Session::new(Arc::new(claims), placements, launch.clone()))
+    }
+
+    /// Why this launch may not work in the folder: processes of another do, and not both share.
+    fn refused(&self, claims: &Claims, folder: &Path) -> Result<Option<String>, Failure> {
+        let began = Instant::now();
+        loop {
+            check_interrupted()?;
+            let strangers = claims.strangers()?;
+            if let Some((owner, _)) = strangers.iter().find(|(_, life)| *life == Life::Shown) {
+                let what =
+                    "works on this study for another launch; choose another folder with --out, or give --share to both";
+                return Ok(Some(format!("{}: {owner} {what}", folder.display())));
+            }
+            // What is silent was most likely killed; its cells are still its own until that is sure.
+            if strangers.is_empty() || began.elapsed() >= SIGN.min(self.meeting / 2) {
+                return Ok(None);
+            }
+            std::thread::sleep(NAP);
+        }
     }
 }
 
+/// What every rank says, by rank; a process alone hears itself.
+fn tell<T: Serialize + DeserializeOwned>(place: &mut Option<Rendezvous>, word: T) -> Result<Vec<T>, Failure> {
+    let Some(place) = place else { return Ok(vec![word]) };
+    let all = place.exchange(&serde_json::to_vec(&word).map_err(Failure::internal)?)?;
+    all.iter().map(|bytes| serde_json::from_slice(bytes).map_err(Failure::internal)).collect()
+}
+
 impl Session {
+    /// A process of a launch whose ranks run at these places.
+    pub(super) fn new(claims: Arc<Claims>, placements: Vec<Placement>, launch: Launch) -> Self {
+        // Of processes that hold an allocation together one waits. Tasks of an array leave, so that they cost nothing.
+        let stays = launch.world > 1 && launch.rank == 0;
+        Self { claims, placements, launch, stays, stage: false }
+    }
+
     /// What this process is to a run that it joins.
     pub fn worker(&self) -> Worker {
         let owner = self.claims.owner();
@@ -145,9 +208,14 @@ impl Session {
         self.stays
     }
 
-    /// The same for cells that every process needs before it can go on.
-    pub fn staying(&self) -> Self {
-        Self { stays: true, ..self.clone() }
+    /// The same for a stage of tuning, whose results every process needs before it can go on.
+    pub fn stage(&self) -> Self {
+        Self { stays: true, stage: true, ..self.clone() }
+    }
+
+    /// True for a stage of tuning: nothing is rendered at its end.
+    pub fn is_stage(&self) -> bool {
+        self.stage
     }
 
     /// True when this process's submission has worked on a run before.
@@ -157,18 +225,13 @@ impl Session {
     }
 }
 
-/// Folder of claims, beside that of the study.
-fn folder(out: &Path) -> PathBuf {
-    let name = out.file_name().map_or_else(|| "run".into(), |n| n.to_string_lossy().into_owned());
-    out.with_file_name(format!("{name}-claims"))
-}
-
 impl From<ClusterError> for Failure {
     fn from(error: ClusterError) -> Self {
         let exit = match &error {
             ClusterError::Launch(_) | ClusterError::Layout(_) | ClusterError::Twice { .. } => Exit::Config,
             ClusterError::Missing { .. } | ClusterError::Silent { .. } => Exit::Unavailable,
             ClusterError::Io { .. } | ClusterError::Folder { .. } => Exit::Config,
+            ClusterError::Interrupted { .. } => Exit::Interrupted,
         };
         Self::new(exit, error)
     }

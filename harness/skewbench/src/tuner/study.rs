@@ -184,8 +184,7 @@ impl Trials<'_> {
         if !cells.is_empty() {
             self.stage += 1;
             let folder = self.folder.join(format!("stage-{}", self.stage));
-            std::fs::create_dir_all(&self.folder)
-                .map_err(|e| Failure::config(format!("cannot create {}: {e}", self.folder.display())))?;
+            skewbench_store::create_folder(&self.folder).map_err(store_failure)?;
             let stage = Expanded { cells, places: Vec::new(), ..self.expanded.clone() };
             execute(&[(&stage, &folder)], self.resources, self.options, |_| Ok(()))?;
             self.read(&stage, &folder)?;

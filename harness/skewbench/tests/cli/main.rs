@@ -16,6 +16,7 @@ mod plans;
 mod recommend;
 mod runs;
 mod safety;
+mod shared;
 mod slurm;
 mod statistics;
 mod stored;

@@ -90,7 +90,7 @@ impl Run {
         };
         if opened == Opened::Complete {
             // The process may have been killed between sealing and tidying up.
-            run.remove_cell_files()?;
+            run.tidy_up()?;
             return Ok((run, opened));
         }
         durable::create_folder(&dir.join(CELL_FOLDER))?;

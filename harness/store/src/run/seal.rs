@@ -22,6 +22,7 @@ impl Run {
     pub fn seal(mut self) -> Result<Manifest, StoreError> {
         let manifest = Manifest::read(&self.dir)?;
         if manifest.status == RunStatus::Complete {
+            self.tidy_up()?;
             return Ok(manifest);
         }
         // A cell that failed may have a result by now, or none while it is tried again.
@@ -96,7 +97,15 @@ impl Run {
         Ok((failures, timings))
     }
 
-    pub(super) fn remove_cell_files(&self) -> Result<(), StoreError> {
+    /// Removes what a process may have left that was killed after it sealed the run; others may do so at the same time.
+    pub(super) fn tidy_up(&self) -> Result<(), StoreError> {
+        match self.remove_cell_files() {
+            Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    fn remove_cell_files(&self) -> Result<(), StoreError> {
         remove_worker_files(&self.dir)?;
         let folder = self.dir.join(CELL_FOLDER);
         if !folder.exists() {

@@ -87,11 +87,7 @@ impl Run {
         if run.manifest.status == RunStatus::Complete {
             // Another process sealed it, before or meanwhile.
             run.events = open_events(&dir.join(EVENTS))?.into();
-            match run.remove_cell_files() {
-                // Others tidy up as well.
-                Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
-                other => other?,
-            }
+            run.tidy_up()?;
             return Ok((run, Opened::Complete));
         }
         run.look_again()?;
