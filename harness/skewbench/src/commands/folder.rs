@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use skewbench_store::{Run, RunInputs};
 
 use crate::failure::Failure;
+use crate::scheduler::store_failure;
 
 /// Folder of a study's runs below its own.
 const RUNS: &str = "run";
@@ -29,9 +30,8 @@ impl<'a> ReportFolder<'a> {
             return Err(refuse("holds files and no report; choose an empty or new folder with --out".into()));
         }
         if !known {
-            fs::create_dir_all(out)
-                .and_then(|()| File::create(out.join(UNFINISHED)))
-                .map_err(|e| refuse(format!("cannot be written to: {e}")))?;
+            skewbench_store::create_folder(out).map_err(store_failure)?;
+            File::create(out.join(UNFINISHED)).map_err(|e| refuse(format!("cannot be written to: {e}")))?;
         }
         Ok(Self(out))
     }

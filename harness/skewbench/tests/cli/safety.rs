@@ -75,25 +75,15 @@ fn folders_are_their_owners_only() {
     lab.run("results export a/b/study --out c.tar.zst").ok();
     lab.run("results import c.tar.zst --out d/e").ok();
     lab.run("results import a/b/study --out f/g").ok();
-    let made = [
-        "a",
-        "a/b",
-        "a/b/study",
-        "a/b/study/run",
-        "a/b/study/run/tiny",
-        "a/b/study/data",
-        "d",
-        "d/e",
-        "f",
-        "f/g",
-        "f/g/run/tiny",
-    ];
-    for folder in made {
+    lab.run("report a/b/study --out h/report").ok();
+    let made =
+        "a a/b a/b/study a/b/study/run a/b/study/run/tiny a/b/study/data d d/e f f/g f/g/run/tiny h h/report/data";
+    for folder in made.split(' ') {
         let mode = std::fs::metadata(lab.path(folder)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700, "{folder}");
     }
     // Pages and data of the report are among them.
-    for run in ["a/b/study", "d/e", "f/g/run/tiny"] {
+    for run in ["a/b/study", "d/e", "f/g/run/tiny", "h/report"] {
         for path in files(&lab.path(run)) {
             let mode = std::fs::metadata(&path).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{}", path.display());
