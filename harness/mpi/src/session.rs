@@ -16,6 +16,8 @@ use skewbench_cpu::Transport;
 const DATA: Tag = 1;
 /// Empty messages that show that a process lives.
 const ALIVE: Tag = 2;
+/// Empty messages of processes that are at their end to the first, and of the first when all are.
+const ENDED: Tag = 3;
 /// Most bytes of a message: MPI counts in 32 bits.
 const MOST: usize = i32::MAX as usize;
 /// Bytes that a process says about itself at the start.
@@ -23,8 +25,12 @@ const ABOUT: usize = 256;
 /// How often a process shows that it lives, and after which silence it counts as gone.
 const BEAT: Duration = Duration::from_secs(1);
 const SILENT: Duration = Duration::from_secs(15);
-/// How long a process that is at its end waits for the others to come there: longer than they wait for it in a program.
+/// How long the first process waits at its end for the others to come there; they wait longer for the first, which knows who is
+/// missing.
 const ENDING: Duration = Duration::from_secs(25);
+const LONGER: Duration = Duration::from_secs(3);
+/// How long MPI may take to end the launch.
+const ABORTING: Duration = Duration::from_secs(5);
 /// How long a process waits at its start for the others to come.
 const STARTING: Duration = Duration::from_secs(60);
 /// Pauses of the thread that looks for messages: none, then short while messages come, then longer.
@@ -44,7 +50,8 @@ pub struct MpiSession {
 
 struct Mpi {
     process: u32,
-    processes: u32,
+    /// Where each process runs.
+    about: Vec<String>,
     received: Mutex<Receiver<Vec<u8>>>,
     /// None at the end.
     orders: Option<Sender<Order>>,
@@ -78,23 +85,24 @@ impl MpiSession {
             return Err(format!("this MPI library gives {threading:?} to threads; it must be built for Serialized"));
         }
         let world = universe.world();
-        let (process, processes) = (world.rank() as u32, world.size() as u32);
+        let (process, processes) = (world.rank() as u32, world.size() as usize);
         let mut own = [0u8; ABOUT];
         own.iter_mut().zip(about.bytes()).for_each(|(to, from)| *to = from);
-        let mut all = vec![0u8; ABOUT * processes as usize];
+        let mut all = vec![0u8; ABOUT * processes];
         world.all_gather_into(&own[..], &mut all[..]);
         greet(&world);
         let about = all.chunks(ABOUT).map(|text| String::from_utf8_lossy(text).trim_end_matches('\0').to_owned());
+        let about: Vec<String> = about.collect();
         let ((sender, received), (orders, ordered)) = (channel(), channel());
         let now = Instant::now();
-        let heard = about.map(|about| (about, now)).collect();
+        let peers = about.iter().map(|about| Peer { about: about.clone(), heard: now, ended: false }).collect();
         let work = move || {
             let world = SimpleCommunicator::world();
-            Post { world, process, heard, beaten: now, busy: now, received: sender, exit }.work(&ordered);
+            Post { world, process, peers, beaten: now, busy: now, received: sender, exit }.work(&ordered);
         };
         let thread = std::thread::Builder::new().name("mpi".to_owned()).spawn(work);
         let thread = Some(thread.map_err(|e| format!("cannot start a thread for messages: {e}"))?);
-        let transport = Mpi { process, processes, received: Mutex::new(received), orders: Some(orders), thread };
+        let transport = Mpi { process, about, received: Mutex::new(received), orders: Some(orders), thread };
         Ok(Self { transport, _universe: universe })
     }
 }
@@ -113,7 +121,11 @@ impl Transport for MpiSession {
     }
 
     fn processes(&self) -> u32 {
-        self.transport.processes
+        self.transport.about.len() as u32
+    }
+
+    fn name(&self, process: u32) -> String {
+        rank_on(process, self.transport.about.get(process as usize).map(String::as_str))
     }
 
     fn send(&self, to: u32, message: &[u8]) -> Result<(), String> {
@@ -130,11 +142,14 @@ impl Messages for MpiSession {
         self
     }
 
-    fn abort(mut self: Box<Self>, exit: i32) {
-        if let Some(orders) = self.transport.orders.take() {
+    fn abort(&self, exit: i32) -> ! {
+        if let Some(orders) = &self.transport.orders {
             // A thread that has ended was told so by another process.
             let _ = orders.send(Order::Abort(exit));
         }
+        // MPI ends this process too, if it can.
+        std::thread::sleep(ABORTING);
+        std::process::exit(exit)
     }
 }
 
@@ -174,14 +189,23 @@ fn greet(world: &SimpleCommunicator) {
 struct Post {
     world: SimpleCommunicator,
     process: u32,
-    /// Where each process runs, and when it was last heard of.
-    heard: Vec<(String, Instant)>,
+    peers: Vec<Peer>,
     /// When this process last showed that it lives.
     beaten: Instant,
     /// When there last was a message.
     busy: Instant,
     received: Sender<Vec<u8>>,
     exit: i32,
+}
+
+/// What is known of a process.
+struct Peer {
+    /// Where it runs.
+    about: String,
+    /// When it was last heard of.
+    heard: Instant,
+    /// It is at its end.
+    ended: bool,
 }
 
 impl Post {
@@ -260,8 +284,9 @@ impl Post {
                 self.beat();
             }
         });
-        if let Some((_, heard)) = self.heard.get_mut(status.source_rank() as usize) {
-            *heard = Instant::now();
+        if let Some(peer) = self.peers.get_mut(status.source_rank() as usize) {
+            peer.heard = Instant::now();
+            peer.ended |= status.tag() == ENDED;
         }
         if status.tag() == DATA {
             self.busy = Instant::now();
@@ -272,7 +297,7 @@ impl Post {
 
     /// Processes that this one tells that it lives, and watches: the first all others, these the first.
     fn watched(&self) -> std::ops::Range<u32> {
-        if self.process == 0 { 1..self.heard.len() as u32 } else { 0..1 }
+        if self.process == 0 { 1..self.peers.len() as u32 } else { 0..1 }
     }
 
     fn beat(&mut self) {
@@ -283,14 +308,11 @@ impl Post {
         }
         // What stopped this process as well as the others is no sign of theirs.
         if since > 2 * BEAT {
-            self.heard.iter_mut().for_each(|(_, heard)| *heard = now);
+            self.peers.iter_mut().for_each(|peer| peer.heard = now);
         }
         self.beaten = now;
-        for to in self.watched() {
-            // Nothing is sent but its envelope, for which no peer needs to be ready.
-            self.world.process_at_rank(to as i32).send_with_tag(&[0u8; 0][..], ALIVE);
-        }
-        let silence = |process: u32| self.heard.get(process as usize).map(|(_, heard)| heard.elapsed());
+        self.tell(ALIVE);
+        let silence = |process: u32| self.peers.get(process as usize).map(|peer| peer.heard.elapsed());
         // One that hangs may hold up others that wait for it.
         let longest = self.watched().max_by_key(|process| silence(*process));
         if let Some(gone) = longest.filter(|process| silence(*process) > Some(SILENT)) {
@@ -299,29 +321,49 @@ impl Post {
         }
     }
 
+    /// Sends an empty message to those that this process tells about itself.
+    fn tell(&self, tag: Tag) {
+        for to in self.watched() {
+            // Nothing is sent but its envelope, for which no peer needs to be ready.
+            self.world.process_at_rank(to as i32).send_with_tag(&[0u8; 0][..], tag);
+        }
+    }
+
     /// Waits until all processes have come to their end.
     fn end(mut self) {
         let began = Instant::now();
-        let mut together = self.world.immediate_barrier();
-        while let Err(request) = together.test() {
-            together = request;
-            std::thread::sleep(IDLE);
+        let first = self.process == 0;
+        if !first {
+            self.tell(ENDED);
+        }
+        let limit = if first { ENDING } else { ENDING + LONGER };
+        loop {
             self.look();
-            if began.elapsed() > ENDING {
-                self.give_up(&format!("the others have not come to the end within {} s", ENDING.as_secs()));
+            let ended = |process: u32| self.peers.get(process as usize).is_none_or(|peer| peer.ended);
+            let Some(missing) = self.watched().find(|process| !ended(*process)) else { break };
+            if began.elapsed() > limit {
+                let name = self.name(missing);
+                self.give_up(&format!("{name} has not come to the end within {} s", limit.as_secs()));
             }
+            std::thread::sleep(IDLE);
+        }
+        if first {
+            self.tell(ENDED);
         }
     }
 
     fn name(&self, process: u32) -> String {
-        let about = self.heard.get(process as usize).map(|(about, _)| about.as_str());
-        format!("rank {process} on {}", about.unwrap_or_default())
+        rank_on(process, self.peers.get(process as usize).map(|peer| peer.about.as_str()))
     }
 
     fn give_up(&self, what: &str) -> ! {
         eprintln!("error: {what}; {} ends the launch", self.name(self.process));
         self.world.abort(self.exit)
     }
+}
+
+fn rank_on(process: u32, about: Option<&str>) -> String {
+    format!("rank {process} on {}", about.unwrap_or("a host that is not known"))
 }
 
 impl Mpi {

@@ -1,15 +1,15 @@
 use std::time::Duration;
 
 use skewbench_cluster::Launch;
-use skewbench_cpu::{Inputs, Processes, Report, RunOptions, TOLERANCE};
+use skewbench_cpu::{CpuError, Inputs, Processes, Report, RunOptions, TOLERANCE};
 use skewbench_exec::Program;
 use skewbench_verify::{Case, Runner};
 
 use super::messages::{Connect, Messages};
 use crate::failure::{Exit, Failure};
 
-/// How long ranks wait for each other in a program before they give it up: less than survivors of a fault may take to end.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long ranks wait for each other in a program before they give it up. Half as long again, and all have ended: within 30 s.
+const PATIENCE: Duration = Duration::from_secs(18);
 
 /// Does work in all processes of a launch, which `connect` connects; a process alone has no group. All of them come to the same end,
 /// but where one is interrupted: the others would wait for it, so that it ends them.
@@ -23,14 +23,21 @@ pub fn together(
     work: impl FnOnce(Option<&Group<'_>>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let Some(session) = connected(launch, connect)? else { return work(None) };
-    let result = work(Some(&Group(Processes::new(session.transport()))));
+    let session = &*session;
+    let result = work(Some(&Group { processes: Processes::new(session.transport()), session }));
     if let Err(failure) = &result
         && failure.exit == Exit::Interrupted
     {
-        eprintln!("error: rank {} on {}: {failure}", launch.rank, launch.host);
-        session.abort(i32::from(failure.exit as u8));
+        give_up(session, failure.exit, failure);
     }
     result
+}
+
+/// Ends the launch, in which this process cannot go on.
+fn give_up(session: &dyn Messages, exit: Exit, why: &dyn std::fmt::Display) -> ! {
+    let transport = session.transport();
+    eprintln!("error: {why}; {} ends the launch", transport.name(transport.process()));
+    session.abort(i32::from(exit as u8))
 }
 
 /// The processes of a launch; none for a process alone.
@@ -54,7 +61,10 @@ fn connected(launch: &Launch, connect: Option<Connect>) -> Result<Option<Box<dyn
 }
 
 /// Runs programs on the CPU, their ranks in the processes of a launch.
-pub struct Group<'t>(Processes<'t>);
+pub struct Group<'t> {
+    processes: Processes<'t>,
+    session: &'t dyn Messages,
+}
 
 impl Runner for Group<'_> {
     fn name(&self) -> &'static str {
@@ -71,6 +81,10 @@ impl Runner for Group<'_> {
 
     fn measure(&self, program: &Program, inputs: Inputs) -> Result<Report, String> {
         let options = RunOptions { patience: PATIENCE, ..RunOptions::default() };
-        self.0.measure(program, &inputs, &options).map_err(|e| e.to_string())
+        match self.processes.measure(program, &inputs, &options) {
+            // The others would wait for it in every case that follows.
+            Err(silent @ CpuError::Silent { .. }) => give_up(self.session, Exit::Unavailable, &silent),
+            other => other.map_err(|e| e.to_string()),
+        }
     }
 }

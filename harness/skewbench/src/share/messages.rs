@@ -1,12 +1,12 @@
 use skewbench_cpu::Transport;
 
 /// What carries messages between the processes of a launch, from when it is initialised until it is dropped.
-pub trait Messages {
+pub trait Messages: Sync {
     /// The processes as a transport.
     fn transport(&self) -> &dyn Transport;
 
     /// Ends all processes at once with an exit code, since this one cannot go on and the others would wait for it.
-    fn abort(self: Box<Self>, exit: i32);
+    fn abort(&self, exit: i32) -> !;
 }
 
 /// Connects this process with the others of its launch. `about` says where it runs; `exit` is the exit code of the launch where a
