@@ -63,7 +63,7 @@ def rank_killed(test):
     seen = line_with(err, "task 2: Killed")
     fault(
         "a rank of a sweep is killed",
-        f"`{seen}`; if it had a cell: `cell C was job J rank 2 on n3 (process P)'s; its process ended`",
+        f"`{seen}`; if it had a cell: `cell C was job J rank R on NODE (process P)'s; its process ended`",
         "every finished cell; another rank computes the one under way; the run ends with the bytes of an undisturbed one",
     )
 
@@ -283,7 +283,7 @@ def deadly_cell(test):
     # The step has the highest code of its ranks, that of one that was killed.
     done = test.run(test.command(out, *names), cwd=folder)
     assert done.returncode == 21, (done.returncode, done.stderr)
-    seen = re.sub(r"rank \d on n\d", "rank R on N", plain(reason))
+    seen = plain(reason)
     fault(
         "a cell ends every process that computes it, as one does that needs more memory than a node has",
         f"after the third: a failed row, `{seen}`; exit code 21",
@@ -315,6 +315,6 @@ def node_gone(test):
     same(test, out)
     fault(
         "a node is gone",
-        "of a cell that it had: `cell C was job J rank 3 on n4 (process P)'s; its process ended`, on other hosts `it has been silent for T s`; Slurm's own words once it has noticed",
+        "of a cell that it had: `cell C was job J rank R on NODE (process P)'s; its process ended`, on other hosts `it has been silent for T s`; Slurm's own words once it has noticed",
         "every finished cell; another rank computes the one under way; same bytes",
     )
