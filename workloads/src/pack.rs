@@ -175,8 +175,8 @@ mod tests {
             windows.concat().into_iter().max()
         };
         assert_eq!(
-            (longest(200), longest(4096), longest(1 << 18), longest(1 << 19)),
-            (Some(1), Some(16), Some(1024), Some(1024))
+            (longest(200), longest(4096), longest(1 << 16), longest(1 << 19)),
+            (Some(3), Some(64), Some(1024), Some(1024))
         );
     }
 

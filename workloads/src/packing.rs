@@ -16,7 +16,7 @@ pub enum Packing {
     FirstFit {
         /// Windows that are open at once, 1 to 1024.
         open: u32,
-        /// Room in tokens at which a window is closed; none: 1024, at most a 256th of the window, so that what is added never
+        /// Room in tokens at which a window is closed; none: 1024, at most a 64th of the window, so that what is added never
         /// weighs among the documents of a short window.
         top_up: Option<u32>,
     },
@@ -33,7 +33,7 @@ impl Packing {
     const MAX_OPEN: u32 = 1024;
     const TOP_UP: u32 = 1024;
     /// Windows of the room at which one is closed, where that is not given.
-    const TOP_UPS: u32 = 256;
+    const TOP_UPS: u32 = 64;
 
     /// Room in tokens at which a window of so many tokens is closed.
     pub(crate) fn closing_room(top_up: Option<u32>, window: u32) -> u32 {

@@ -195,7 +195,8 @@ impl WavesView {
     /// What is missing or too much.
     pub fn check(&self, steps: &Table, dp: u32, planned: u32, some_waves: bool) -> Result<(), String> {
         let text = |e: StoreError| e.to_string();
-        if self.steps.len() != planned as usize || self.steps.len() + self.drain.len() != steps.rows() {
+        let described = self.steps.len() + self.drain.len() == steps.rows();
+        if !described || (self.steps.len() != planned as usize && !some_waves) {
             return Err(format!(
                 "{} of {planned} steps have samples, {} in all, {} are described",
                 self.steps.len(),
