@@ -191,11 +191,7 @@ fn a_budget_that_is_too_small_says_how_much_is_needed() {
 #[test]
 fn a_budget_for_some_cells_leaves_the_others_out_with_the_reason() {
     let text = TINY.replace(", \"wlb\"", "");
-    let most = Bench::new(&text, &scale(1, true)).run(&mut FakeCard::new(Law::Factor(1.0)));
-    let needed = most.expect_err("too small for all").message;
-    let needed: u32 =
-        needed.split("give --budget ").nth(1).and_then(|n| n.split(',').next()?.parse().ok()).expect("a number");
-    let found = (2..needed).rev().find_map(|budget_s| {
+    let found = (1..60).find_map(|budget_s| {
         let bench = Bench::new(&text, &scale(budget_s, true));
         let outcome = bench.run(&mut FakeCard::new(Law::Exact)).ok()?;
         (outcome.failed > 0).then_some((bench, outcome))
