@@ -102,7 +102,10 @@ fn global_pool(values: &[&Value]) -> Option<String> {
         let slower = latency("distca-pool").zip(latency("libra-tap")).map_or_else(String::new, |(global, pools)| {
             format!(", straggler latency {global:.1} against {pools:.1} ms")
         });
-        parts.push(format!("{dataset} {global:.0} MB against {pools:.0} MB with pools of eight{slower}"));
+        let placed = sent("libra").zip(latency("libra")).map_or_else(String::new, |(sent, latency)| {
+            format!(" (libra, which places sequences first, {sent:.0} MB and {latency:.1} ms)")
+        });
+        parts.push(format!("{dataset} {global:.0} MB against {pools:.0} MB with pools of eight{slower}{placed}"));
     }
     (!parts.is_empty()).then(|| {
         format!(
