@@ -102,9 +102,9 @@ echo "Name=gpu File=/dev/null" >"$base/gres.conf"
 # Where PMIx keeps its sockets, and MPI the memory that ranks of a node share, has one name on all nodes: each node has a folder of
 # its own there.
 mkdir -m 700 "$base/pmix"
-# Fences of one kind: with the default of two, 2 of 30 launches on a busy host ended with a segmentation fault inside Open MPI 4.1's
-# start; with one, none of 30. Why is not known.
-printf '%s\n' "PMIxCliTmpDirBase=$base/pmix" PMIxCollFence=tree >"$base/mpi.conf"
+# Fences in rings: by trees, which the default also uses for fences without data, a rank can leave the last fence of MPI_Init before
+# others have left its first one (Slurm 22.05, Open MPI 4.1), and its first message then ends these with a segmentation fault.
+printf '%s\n' "PMIxCliTmpDirBase=$base/pmix" PMIxCollFence=ring >"$base/mpi.conf"
 for _ in {1..50}; do [[ -S $base/munge/socket ]] && break; sleep 0.1; done
 slurmctld -D -i -f "$SLURM_CONF" >"$base/log/slurmctld.log" 2>&1 &
 pids+=($!)
