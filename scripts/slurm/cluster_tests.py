@@ -33,6 +33,7 @@ TESTS = [
     sweeps.slow_folder,
     sweeps.deadly_cell,
     scripts.without_cards,
+    scripts.throttled,
     launchers.mpirun,
     launchers.torch_variables,
     launchers.two_of_one_rank,

@@ -254,6 +254,23 @@ fn settings_without_a_place_are_refused() {
 }
 
 #[test]
+fn cards_are_asked_for_by_one_option() {
+    let template = Template::named("compare").unwrap().text;
+    let with = |header: &str| Settings { header: Header::parse(header).unwrap(), ..Settings::default() };
+    for line in ["--gres=gpu:h200:4", "--gres gpu:4", "--gres=nvme,gpu=4", "--gpus=8", "-G 8", "--gpus-per-task=1"] {
+        let settings = with(&format!("#SBATCH {line}\n"));
+        let script = render(template, &settings).unwrap();
+        assert!(script.contains(line) && !script.contains("gpus-per-node"), "{line}: {script}");
+        let both = Settings { gpus_per_node: Some(2), ..settings };
+        assert!(render(template, &both).unwrap_err().to_string().contains(line));
+    }
+    assert!(render(template, &with("#SBATCH --gres=nvme:1\n")).unwrap().contains("--gpus-per-node=8"));
+    let same = Settings { gpus_per_node: Some(2), ..with("#SBATCH --gpus-per-node=4\n") };
+    let script = render(template, &same).unwrap();
+    assert!(script.contains("--gpus-per-node=2") && !script.contains("--gpus-per-node=8"));
+}
+
+#[test]
 fn headers_that_cannot_stand_in_front_are_refused() {
     for (text, line, what) in [
         ("#!/bin/tcsh\n", 1, "bash"),

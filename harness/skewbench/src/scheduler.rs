@@ -1,7 +1,7 @@
 //! Computes the cells of one or several runs, each distinct cell once, and stores it in every run that planned it; alone, or
 //! beside other processes that do the same.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -24,6 +24,7 @@ use crate::terminal::printable;
 const MOST_STANDARD_ERROR: usize = 16 << 20;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+static NOTHING_TO_LOSE: AtomicBool = AtomicBool::new(false);
 
 /// An error once the process has been asked to stop; long computations ask between steps.
 ///
@@ -46,12 +47,17 @@ pub fn watch_interruptions() {
     // A second handler is refused by the library; the first stays in force for the process.
     let _already_set = ctrlc::set_handler(|| {
         skewbench_external::cancel();
-        if INTERRUPTED.swap(true, Ordering::SeqCst) {
-            // Asked twice: finished cells are safe on disk, the one under way is lost either way.
+        if INTERRUPTED.swap(true, Ordering::SeqCst) || NOTHING_TO_LOSE.load(Ordering::SeqCst) {
+            // Asked twice, or nothing is lost: finished cells are safe on disk, the one under way is lost either way.
             skewbench_external::kill_all();
             std::process::exit(i32::from(Exit::Interrupted as u8));
         }
     });
+}
+
+/// From here on the first interruption ends the process: for long work that writes nothing.
+pub fn end_when_interrupted() {
+    NOTHING_TO_LOSE.store(true, Ordering::SeqCst);
 }
 
 /// What became of the cells.
@@ -125,11 +131,10 @@ pub fn inputs(expanded: &Expanded, resources: &Resources, options: &Options) -> 
     }
 }
 
-/// An experiment with the run that stores it.
-struct Job<'a> {
-    expanded: &'a Expanded,
+/// A run with the cells that it stores.
+struct Job {
     run: Run,
-    ids: Vec<CellId>,
+    ids: HashSet<CellId>,
 }
 
 /// Opens a run for this process alone, or beside others.
@@ -155,7 +160,7 @@ fn reopen(runs: &[(&Path, RunInputs)], session: &Session) -> Result<(), Failure>
 
 /// The runs of a study, for [`Turns`].
 struct Cells<'a> {
-    jobs: &'a [Job<'a>],
+    jobs: &'a [Job],
     ids: &'a [CellId],
 }
 
@@ -240,16 +245,15 @@ pub fn execute(
         Some(session) if options.requeue => Some(begin_retry(session, &names, || reopen(&plans, session))?),
         _ => None,
     };
-    for ((expanded, _), (dir, inputs)) in experiments.iter().zip(&plans) {
-        let ids: Vec<CellId> = inputs.cells.iter().map(|c| c.id.clone()).collect();
+    for (dir, inputs) in &plans {
         let (run, opened) = open(dir, inputs, options)?;
-        outcome.planned += ids.len();
+        outcome.planned += inputs.cells.len();
         outcome.reused += match opened {
             Opened::Fresh => 0,
             Opened::Resumed { finished } => finished,
-            Opened::Complete => ids.len(),
+            Opened::Complete => inputs.cells.len(),
         };
-        jobs.push(Job { expanded, run, ids });
+        jobs.push(Job { run, ids: inputs.cells.iter().map(|c| c.id.clone()).collect() });
     }
     if outcome.reused > 0 {
         eprintln!("reusing {} finished cells of {}", outcome.reused, outcome.planned);
@@ -258,10 +262,11 @@ pub fn execute(
     tell_damage(&jobs, &mut told);
 
     let mut distinct: Vec<(CellId, &CellSpec)> = Vec::new();
-    for job in &jobs {
-        for (id, cell) in job.ids.iter().zip(&job.expanded.cells) {
-            if !distinct.iter().any(|(other, _)| other == id) {
-                distinct.push((id.clone(), cell));
+    let mut known = HashSet::new();
+    for ((expanded, _), (_, inputs)) in experiments.iter().zip(&plans) {
+        for (cell, spec) in inputs.cells.iter().zip(&expanded.cells) {
+            if known.insert(&cell.id) {
+                distinct.push((cell.id.clone(), spec));
             }
         }
     }
@@ -276,8 +281,7 @@ pub fn execute(
     let mut turns = Turns::new(session, &names, &all, retry);
     while let Some(Turn { cell: turn, given_up }) = turns.next(&board)? {
         let (id, cell) = distinct[turn].clone();
-        let waiting: Vec<&Job<'_>> =
-            jobs.iter().filter(|job| job.ids.contains(&id) && !job.run.is_finished(&id)).collect();
+        let waiting: Vec<&Job> = jobs.iter().filter(|job| job.ids.contains(&id) && !job.run.is_finished(&id)).collect();
         let name = describe(cell);
         if waiting.is_empty() {
             progress.advance(1, &name);
@@ -342,7 +346,7 @@ pub fn execute(
 
 type Named = Vec<(String, Table)>;
 
-fn store(waiting: &[&Job<'_>], id: &CellId, result: Result<Named, Failure>, timings: &Timings) -> Result<(), Failure> {
+fn store(waiting: &[&Job], id: &CellId, result: Result<Named, Failure>, timings: &Timings) -> Result<(), Failure> {
     for job in waiting {
         match &result {
             Ok(tables) => job.run.finish_cell(id, tables.clone(), timings.clone()),
@@ -354,7 +358,7 @@ fn store(waiting: &[&Job<'_>], id: &CellId, result: Result<Named, Failure>, timi
 }
 
 /// Names files of cells that are not what was written; these cells are computed again.
-fn tell_damage(jobs: &[Job<'_>], told: &mut BTreeSet<String>) {
+fn tell_damage(jobs: &[Job], told: &mut BTreeSet<String>) {
     for what in jobs.iter().flat_map(|job| job.run.damaged_cells()) {
         if told.insert(what.clone()) {
             eprintln!("{}; the cell is computed again", printable(&what));
@@ -363,7 +367,7 @@ fn tell_damage(jobs: &[Job<'_>], told: &mut BTreeSet<String>) {
 }
 
 /// Notes what programs wrote to standard error in the runs' event logs, as long as there is room for it.
-fn keep_standard_error(waiting: &[&Job<'_>], id: &CellId, ledger: &Ledger, room: &mut usize) -> Result<(), Failure> {
+fn keep_standard_error(waiting: &[&Job], id: &CellId, ledger: &Ledger, room: &mut usize) -> Result<(), Failure> {
     for text in &ledger.standard_error {
         let fits = text.text.len() <= *room;
         let (kept, dropped) = if fits {
@@ -381,7 +385,7 @@ fn keep_standard_error(waiting: &[&Job<'_>], id: &CellId, ledger: &Ledger, room:
 }
 
 /// Tables of a cell that another run of this process holds already.
-fn stored(jobs: &[Job<'_>], id: &CellId) -> Result<Option<Named>, Failure> {
+fn stored(jobs: &[Job], id: &CellId) -> Result<Option<Named>, Failure> {
     let Some(holder) = jobs.iter().find(|job| job.ids.contains(id) && job.run.is_finished(id)) else {
         return Ok(None);
     };

@@ -104,6 +104,20 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>, StoreError> {
     })
 }
 
+/// What tells a file from any that replaced it under its name: device, inode, bytes, time of the last change in seconds and
+/// nanoseconds. The file is opened for it: network file systems ask their server then.
+pub(crate) type Identity = (u64, u64, u64, i64, i64);
+
+/// The identity of a file.
+pub(crate) fn identity(path: &Path) -> Result<Identity, StoreError> {
+    use std::os::unix::fs::MetadataExt;
+    again_if_stale(|| {
+        let file = File::open(path).map_err(StoreError::io("open", path))?;
+        let about = file.metadata().map_err(StoreError::io("read", path))?;
+        Ok((about.dev(), about.ino(), about.len(), about.mtime(), about.mtime_nsec()))
+    })
+}
+
 fn again_if_stale<T>(mut read: impl FnMut() -> Result<T, StoreError>) -> Result<T, StoreError> {
     let stale = |e: &StoreError| matches!(e, StoreError::Io { source, .. } if source.kind() == ErrorKind::StaleNetworkFileHandle);
     let mut result = read();

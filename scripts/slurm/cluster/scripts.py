@@ -1,5 +1,8 @@
 """The batch scripts that ship, submitted as a user submits them."""
 
+import html
+import re
+
 from .base import EXPERIMENT, alike, fault, line_with, manifest, once, same
 
 MANY = """title = "Many small cells"
@@ -84,4 +87,16 @@ def without_cards(test):
         "nodes of `compare.sbatch` or `calibrate.sbatch` have no card, or no driver in the container",
         f"`{seen}`; of each node of `calibrate.sbatch` also `{ended[0]}`; Slurm's `FAILED`",
         "nothing was measured, and no profile is written",
+    )
+
+
+def throttled(test):
+    """What a report says of cards that were held back while they were measured: those of the run that ships."""
+    page = (test.alone / "measured.html").read_text()
+    text = html.unescape(re.sub(r"<[^>]*>", "", re.sub(r"</(p|li|td|div)>", "\n", page)))
+    seen = line_with(text, ": Card 0: at", "sw_power_cap at")
+    fault(
+        "a card throttles while it is measured",
+        f"`measured.html`: `{seen}`; of one that was too hot or badly supplied also around which systems",
+        "all samples, and `states.csv` with what NVML told before and after each wave",
     )

@@ -11,8 +11,9 @@ const PROGRAM: &str = "program=(";
 /// The program where none is given, as it is called in a container.
 const DEFAULT_PROGRAM: &str = "skewbench";
 /// Letters of options that Slurm also knows by name.
-const LETTERS: [(char, &str); 11] = [
+const LETTERS: [(char, &str); 12] = [
     ('A', "account"),
+    ('G', "gpus"),
     ('J', "job-name"),
     ('N', "nodes"),
     ('a', "array"),
@@ -33,6 +34,9 @@ pub enum Container {
     /// `--container-image` of `srun`: Enroot, through the Pyxis plugin.
     Pyxis(Image),
 }
+
+/// The option of the scripts for cards.
+const GPUS: &str = "gpus-per-node";
 
 /// What a script is filled with; what is absent stays as the template or the site's header has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,6 +81,21 @@ pub fn render(template: &str, settings: &Settings) -> Result<String, BatchError>
     let given = settings.directives(template)?;
     let mut own: BTreeSet<String> = given.iter().flat_map(|line| options(line)).collect();
     own.extend(settings.header.directives.iter().flat_map(|line| options(line)));
+    // Slurm has several options for cards, and refuses most jobs that use two of them.
+    let other = settings
+        .header
+        .directives
+        .iter()
+        .find(|line| asks_for_cards(line) && !options(line).contains(&GPUS.to_owned()));
+    if let Some(other) = other {
+        if settings.gpus_per_node.is_some() {
+            let what = format!(
+                "the site's header asks for cards with {other:?}; leave the number of cards a node to it, or out of it"
+            );
+            return Err(BatchError::Template(what));
+        }
+        own.insert(GPUS.to_owned());
+    }
 
     let mut lines = template.lines();
     let shell = lines.next().filter(|line| line.starts_with("#!")).unwrap_or("#!/bin/bash");
@@ -133,7 +152,7 @@ impl Settings {
             ("qos", self.qos.as_ref().map(Name::to_string)),
             ("nodes", number(self.nodes)),
             ("cpus-per-task", number(self.cpus_per_task)),
-            ("gpus-per-node", number(self.gpus_per_node)),
+            (GPUS, number(self.gpus_per_node)),
             ("time", self.time.as_ref().map(TimeLimit::to_string)),
             ("array", array),
         ];
@@ -181,6 +200,14 @@ impl Settings {
 fn array(start: &str, words: &[String]) -> String {
     let words: Vec<String> = words.iter().map(|word| shell_word(word)).collect();
     format!("{start}{})", words.join(" "))
+}
+
+/// True for a directive that asks for cards, by whichever of Slurm's options.
+fn asks_for_cards(line: &str) -> bool {
+    let is = |option: &String| {
+        option == "gpus" || option.starts_with("gpus-per-") || option == "gres" && line.contains("gpu")
+    };
+    options(line).iter().any(is)
 }
 
 /// Names of the options in a directive; none for another line.

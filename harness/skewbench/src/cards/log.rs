@@ -6,7 +6,7 @@ use skewbench_cuda::run::CardState;
 
 use super::measure::Taken;
 use crate::failure::Failure;
-use crate::shipped::{Failed, Sample};
+use crate::shipped::{Failed, Sample, StateRow};
 
 /// Where a wave stands in tables.
 #[derive(Clone, Copy)]
@@ -16,24 +16,6 @@ pub(super) struct Place<'a> {
     pub heads: (u16, u16),
     pub transport: &'static str,
     pub wave: u32,
-}
-
-/// What a card did before or after the samples of a wave: a row of `states.csv`.
-#[derive(Serialize)]
-struct StateRow<'a> {
-    system: &'a str,
-    case: &'a str,
-    q_heads: u16,
-    kv_heads: u16,
-    transport: &'a str,
-    wave: u32,
-    round: u32,
-    card: usize,
-    sm_mhz: Option<u32>,
-    memory_mhz: Option<u32>,
-    temperature_c: Option<u32>,
-    power_mw: Option<u32>,
-    throttle_reasons: String,
 }
 
 /// A wave that was verified: a row of `verified.csv`.
@@ -155,14 +137,14 @@ impl Log {
     pub fn states(&mut self, place: &Place<'_>, round: u32, states: &[Option<CardState>]) -> Result<(), Failure> {
         let error = self.error();
         let &Place { system, case, heads: (q_heads, kv_heads), transport, wave } = place;
-        for (card, state) in states.iter().enumerate() {
+        for (card, state) in (0u32..).zip(states) {
             let Some(state) = state else { continue };
             let row = StateRow {
-                system,
-                case,
+                system: system.to_owned(),
+                case: case.to_owned(),
                 q_heads,
                 kv_heads,
-                transport,
+                transport: transport.to_owned(),
                 wave,
                 round,
                 card,

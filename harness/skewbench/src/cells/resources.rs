@@ -34,6 +34,8 @@ pub struct Resources {
     recorded: Vec<WorkloadKey>,
     /// As they are without an experiment's changes, by name.
     profiles: BTreeMap<String, Profile>,
+    /// Machines that were opened, by profile and the changes to it.
+    opened: BTreeMap<(String, String), MachineKey>,
     sources: Mutex<BTreeMap<SourceKey, Arc<StepSource>>>,
     catalogue: Catalogue,
     pub(super) memo: Memo,
@@ -51,6 +53,7 @@ impl Resources {
             serde_json::from_value(value).map_err(|e| Failure::config(format!("manifest.json: inputs.{key}: {e}")))
         }
         self.recorded = part(inputs, "workloads")?;
+        self.opened.clear();
         let externals = part::<Option<Vec<skewbench_external::Record>>>(inputs, "externals")?.unwrap_or_default();
         self.catalogue = Catalogue::recorded(externals)?;
         self.models.insert(experiment.model.clone(), part(inputs, "model")?);
@@ -168,6 +171,10 @@ impl Resources {
     /// # Errors
     /// Unknown profile, unreadable file, a value that no machine can have.
     pub fn machine(&mut self, name: &str, overrides: &Overrides) -> Result<MachineKey, Failure> {
+        let asked = (name.to_owned(), serde_json::to_string(overrides).map_err(Failure::internal)?);
+        if let Some(opened) = self.opened.get(&asked) {
+            return Ok(opened.clone());
+        }
         let profile = if let Some(profile) = self.profiles.get(name) {
             profile.clone()
         } else if looks_like_file(name, "json") {
@@ -179,7 +186,9 @@ impl Resources {
         let profile = overrides.apply(&profile, name).map_err(Failure::config)?;
         let fingerprint = fingerprint(&profile)?;
         self.machines.entry(fingerprint.clone()).or_insert_with(|| Arc::new(Pricing::new(profile)));
-        Ok(MachineKey { profile: name.to_owned(), fingerprint })
+        let key = MachineKey { profile: name.to_owned(), fingerprint };
+        self.opened.insert(asked, key.clone());
+        Ok(key)
     }
 
     /// The machine of a key.

@@ -13,7 +13,7 @@ use crate::cells::{Clock, Prepared, Resources, prepare, step_seed};
 use crate::cli::{Format, PlanArgs, PlanFormat};
 use crate::experiment::WorkloadFile;
 use crate::failure::{Exit, Failure};
-use crate::scheduler::{check_interrupted, watch_interruptions};
+use crate::scheduler::{check_interrupted, end_when_interrupted, watch_interruptions};
 use crate::trace::{TraceOptions, of_times, of_traces, write_trace};
 
 /// Shows the plan of one wave: by rank, whole, or as a trace of its simulation.
@@ -128,6 +128,8 @@ fn execute(made: &Prepared, seed: u64) -> Result<Executed, Failure> {
             "--executed: the wave has {flops:.1e} FLOPs, and the CPU takes minutes for {MOST_FLOPS:.0e}; choose a smaller --window"
         )));
     }
+    end_when_interrupted();
+    check_interrupted()?;
     let inputs = Inputs::random(&plan.sequences, plan.shape, seed).with_needles(&needles(plan, NEEDLES));
     let options = RunOptions { trace: true, ..RunOptions::default() };
     let outputs = skewbench_cpu::run(&made.program, &inputs, &options).map_err(not_executed)?;

@@ -1,3 +1,5 @@
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use skewbench_external::{Catalogue, Record};
@@ -103,6 +105,7 @@ pub fn expand(found: &Found, scale: &Scale, resources: &mut Resources) -> Result
     if found.experiment.systems.tuned {
         return Err(whole.at_key("systems", "options of a sweep are not tuned; remove `tuned`, or sweep nothing"));
     }
+    let mut known = HashSet::new();
     for point in points {
         let there = point.describe();
         // The run's profile takes the place of the file's, not of those that are compared.
@@ -110,7 +113,7 @@ pub fn expand(found: &Found, scale: &Scale, resources: &mut Resources) -> Result
         let scale = &Scale { profile, ..scale.clone() };
         let part = Expanded::empty(&point.found, scale, resources).and_then(|part| part.filled(resources));
         let part = part.map_err(|f| Failure { message: format!("at {there}: {f}"), ..f })?;
-        whole.absorb(point.coordinates, part);
+        whole.absorb(point.coordinates, part, &mut known);
     }
     whole.own_workloads = whole.workloads.len();
     Ok(whole)
@@ -154,8 +157,8 @@ impl Expanded {
         self.scale.profile.as_deref().unwrap_or(&self.found.experiment.profile)
     }
 
-    /// Takes in a point of a sweep.
-    fn absorb(&mut self, coordinates: Map<String, Value>, part: Self) {
+    /// Takes in a point of a sweep, with those of its cells that are not known yet.
+    fn absorb(&mut self, coordinates: Map<String, Value>, part: Self, known: &mut HashSet<CellId>) {
         fn extend<T: PartialEq + Clone>(all: &mut Vec<T>, more: &[T]) {
             for one in more {
                 if !all.contains(one) {
@@ -167,7 +170,7 @@ impl Expanded {
         extend(&mut self.systems, &part.systems);
         extend(&mut self.pools, &part.pools);
         extend(&mut self.groupings, &part.groupings);
-        extend(&mut self.cells, &part.cells);
+        self.cells.extend(part.cells.iter().filter(|cell| known.insert(Self::id(cell))).cloned());
         self.points.push((coordinates, part));
     }
 

@@ -1,6 +1,8 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Formatter;
 use std::path::Path;
 
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use skewbench_plan::PackedSequence;
 use skewbench_store::stats::median;
@@ -129,13 +131,37 @@ fn csv_rows(text: &str) -> Result<Vec<Row>, Wrong> {
     Ok(rows)
 }
 
+/// An object of JSON with all its keys, those too that stand there twice.
+struct Fields(Vec<(String, Value)>);
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Keys;
+        impl<'de> Visitor<'de> for Keys {
+            type Value = Fields;
+
+            fn expecting(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+                let mut all = Vec::new();
+                while let Some(field) = map.next_entry()? {
+                    all.push(field);
+                }
+                Ok(Fields(all))
+            }
+        }
+        from.deserialize_map(Keys)
+    }
+}
+
 fn json_rows(text: &str) -> Result<Vec<Row>, Wrong> {
     let mut rows = Vec::new();
     for (i, text) in text.lines().enumerate().filter(|(_, text)| !text.trim().is_empty()) {
         let fail = |what: String| (i + 1, what);
-        let object: serde_json::Map<String, Value> =
-            serde_json::from_str(text).map_err(|e| fail(format!("is no JSON object: {e}")))?;
-        known(object.keys().map(String::as_str)).map_err(fail)?;
+        let Fields(object) = serde_json::from_str(text).map_err(|e| fail(format!("is no JSON object: {e}")))?;
+        known(object.iter().map(|(key, _)| key.as_str())).map_err(fail)?;
         let list = |value: &Value, between: &str, each: &dyn Fn(&Value) -> Option<String>| {
             let items = value.as_array()?.iter().map(each).collect::<Option<Vec<_>>>();
             items.map(|items| items.join(between))
@@ -158,11 +184,15 @@ fn json_rows(text: &str) -> Result<Vec<Row>, Wrong> {
     Ok(rows)
 }
 
-/// Refuses columns that mean nothing, and headers without a time.
+/// Refuses columns that mean nothing or stand there twice, and headers without a time.
 fn known<'a>(keys: impl Iterator<Item = &'a str> + Clone) -> Result<(), String> {
     let all = || COLUMNS.into_iter().chain(TIMES.map(|(name, _)| name));
     if let Some(other) = keys.clone().find(|key| !all().any(|known| known == *key)) {
         return Err(format!("unknown column {other}{}", nearest(other, all())));
+    }
+    let mut seen = BTreeSet::new();
+    if let Some(twice) = keys.clone().find(|key| !seen.insert(*key)) {
+        return Err(format!("has {twice} twice"));
     }
     for needed in ["wave", "rank"] {
         if !keys.clone().any(|key| key == needed) {
@@ -361,6 +391,7 @@ mod tests {
             ("wave,rank\n0,0\n".into(), "t.csv:1: has no time"),
             ("rank,time_ns\n0,0\n".into(), "t.csv:1: has no wave"),
             ("wave,rank,time_ns,time_ms\n".into(), "t.csv:1: has several times"),
+            ("wave,rank,rank,time_ns\n".into(), "t.csv:1: has rank twice"),
             ("wave,rank,time_ns\n0,0\n".into(), "t.csv:2:"),
             ("wave,rank,time_ns\n".into(), "t.csv: has no times"),
             ("".into(), "t.csv:1: has no wave"),
@@ -374,6 +405,7 @@ mod tests {
         for (text, expected) in [
             ("{\"wave\": 0", "t.jsonl:1: is no JSON object"),
             ("[1]", "t.jsonl:1: is no JSON object"),
+            ("{\"wave\": 0, \"wave\": 1, \"rank\": 0, \"time_ns\": 5}", "t.jsonl:1: has wave twice"),
             ("\n{\"wave\": 0, \"rank\": 0, \"time_ns\": NaN}", "t.jsonl:2: is no JSON object"),
             ("{\"wave\": 0, \"rank\": 0, \"time_ns\": \"5\"}", "t.jsonl:1: time_ns: \"5\" has the wrong type"),
             ("{\"wave\": 0.5, \"rank\": 0, \"time_ns\": 5}", "t.jsonl:1: wave: \"0.5\""),

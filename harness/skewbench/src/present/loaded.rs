@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -44,8 +44,8 @@ impl Loaded {
             .map_err(|e| Failure::config(format!("{}: manifest.json: inputs.scale: {e}", dir.display())))?;
         resources.recall(&found.experiment, &scale, inputs)?;
         let expanded = expand(&found, &scale, resources)?;
-        let known = |id: &CellId| data.cells.iter().any(|c| c.id == *id);
-        if let Some(cell) = expanded.cells.iter().find(|cell| !known(&Expanded::id(cell))) {
+        let known: HashSet<&CellId> = data.cells.iter().map(|c| &c.id).collect();
+        if let Some(cell) = expanded.cells.iter().find(|cell| !known.contains(&Expanded::id(cell))) {
             return Err(Failure::config(format!(
                 "{}: the run has no cell {}; it was made by another version, run it again",
                 dir.display(),
@@ -74,11 +74,12 @@ impl Loaded {
             let parts = by_cell(&table).map_err(named(&kind))?;
             tables.insert(kind, parts);
         }
-        let finished = |id: &CellId| data.cells.iter().any(|c| c.id == *id && c.status == CellStatus::Finished);
+        let finished: HashSet<&CellId> =
+            data.cells.iter().filter(|c| c.status == CellStatus::Finished).map(|c| &c.id).collect();
         let mut views = BTreeMap::new();
         for cell in &expanded.cells {
             let (id, CellSpec::Waves(spec)) = (Expanded::id(cell), cell) else { continue };
-            if !finished(&id) {
+            if !finished.contains(&id) {
                 continue;
             }
             let of = |kind: &str| {

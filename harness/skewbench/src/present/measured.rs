@@ -6,7 +6,7 @@ use super::summary::short;
 use super::validation::slug;
 use crate::metrics::Estimated;
 use crate::shipped::{
-    Case, LayerProduct, PeerTimes, Published, Times, independent, layer_ns, pass_name, times_of, times_of_peers,
+    Case, LayerProduct, PeerTimes, Published, Times, clocks, independent, layer_ns, pass_name, times_of, times_of_peers,
 };
 
 /// The system that others are compared with where worst waves count.
@@ -50,6 +50,7 @@ fn add(page: &mut Page, run: &Published) {
         let versions = format!("PyTorch {}, cuDNN {}, NCCL {}, {}", peer.torch, peer.cudnn, peer.nccl, peer.card);
         page.facts.push(("peers".into(), versions));
     }
+    page.text.extend(clocks(&run.states).iter().map(|card| format!("{name}: {}", card.sentence())));
     let times = times_of(&run.samples);
     let peers = times_of_peers(&run.peers);
     page.text.extend(dense_sentences(&times, &peers));

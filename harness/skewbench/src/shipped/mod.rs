@@ -4,6 +4,7 @@ mod card;
 mod files;
 mod layer;
 mod published;
+mod states;
 mod timed;
 mod validation;
 
@@ -11,5 +12,6 @@ pub use card::Card;
 pub use files::{Shipped, published, validation_of};
 pub use layer::{LayerProduct, layer_ns};
 pub use published::{Failed, Mode, PeerSample, Published, RunFolder, Sample, write_about};
+pub use states::{Clocks, StateRow, clocks};
 pub use timed::{Case, PeerTimes, Times, WaveTimes, independent, times_of, times_of_peers};
 pub use validation::{Accuracy, Compared, Launch, Placed, Validation, pass_name};

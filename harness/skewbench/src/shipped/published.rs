@@ -4,7 +4,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use skewbench_plan::Pass;
 
-use super::{Card, LayerProduct, Shipped};
+use super::{Card, LayerProduct, Shipped, StateRow};
 use crate::failure::Failure;
 use crate::present::write_text;
 
@@ -13,8 +13,9 @@ const CUDA: &str = "cuda.csv";
 const PEERS: &str = "peers.csv";
 const FAILURES: &str = "failures.csv";
 const LAYER: &str = "layer.csv";
-/// What stands beside the samples for readers: the study, what verification found, what the cards did.
-const BESIDE: [&str; 3] = ["study.toml", "verified.csv", "states.csv"];
+const STATES: &str = "states.csv";
+/// What stands beside the samples for readers: the study and what verification found.
+const BESIDE: [&str; 2] = ["study.toml", "verified.csv"];
 
 /// A published run on cards.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +36,8 @@ pub struct Published {
     pub peers: Vec<PeerSample>,
     /// Samples of a layer's token-wise work.
     pub layer: Vec<LayerProduct>,
+    /// What the cards did meanwhile.
+    pub states: Vec<StateRow>,
     /// What gave no samples.
     pub failures: Vec<Failed>,
 }
@@ -219,7 +222,7 @@ impl Published {
     /// # Errors
     /// File, line and what is wrong with it; samples that lack a rank.
     pub fn parse(files: &Shipped) -> Result<Self, Failure> {
-        files.only(&[&[ABOUT, CUDA, PEERS, FAILURES, LAYER], &BESIDE[..]].concat())?;
+        files.only(&[&[ABOUT, CUDA, PEERS, FAILURES, LAYER, STATES], &BESIDE[..]].concat())?;
         let About { title, notes, card, run } = files.toml(ABOUT)?;
         let published = Self {
             name: files.name(),
@@ -230,6 +233,7 @@ impl Published {
             samples: files.rows(CUDA, Sample::problem)?,
             peers: files.rows(PEERS, PeerSample::problem)?,
             layer: files.rows(LAYER, LayerProduct::problem)?,
+            states: files.rows(STATES, |_: &StateRow| None)?,
             failures: files.rows(FAILURES, |_: &Failed| None)?,
         };
         published.whole().map_err(|what| files.error(CUDA, what))?;

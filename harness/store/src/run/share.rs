@@ -209,7 +209,14 @@ impl Run {
     /// # Errors
     /// As [`Run::load`].
     pub fn is_sealed(&self) -> Result<bool, StoreError> {
-        Ok(Manifest::read(&self.dir)?.status == RunStatus::Complete)
+        // Asked for every cell, and manifests of many cells are long.
+        let identity = durable::identity(&self.dir.join(MANIFEST))?;
+        if self.state().under_way == Some(identity) {
+            return Ok(false);
+        }
+        let sealed = Manifest::read(&self.dir)?.status == RunStatus::Complete;
+        self.state().under_way = (!sealed).then_some(identity);
+        Ok(sealed)
     }
 
     fn damaged(&self, id: &CellId, what: &StoreError) -> Result<CellStatus, StoreError> {

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::cell_file::{self, Outcome};
 use super::environment::{value_without_secrets, without_secrets};
 use super::{Cell, CellId, EVENTS, Manifest, cell_path};
+use crate::durable::Identity;
 use crate::{ColumnType, StoreError, Table};
 
 /// Wall-clock quantities of a cell; units in the names.
@@ -39,6 +40,8 @@ pub(super) struct State {
     /// Files of cells that are not what was written, by cell.
     damaged: BTreeMap<CellId, String>,
     pub(super) schemas: BTreeMap<String, Vec<(String, ColumnType)>>,
+    /// The manifest that said last that the run is under way.
+    pub(super) under_way: Option<Identity>,
 }
 
 impl State {
