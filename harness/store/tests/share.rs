@@ -22,6 +22,30 @@ fn names(dir: &Path) -> BTreeSet<String> {
 }
 
 #[test]
+fn processes_that_come_while_another_seals_disturb_nobody() {
+    for _ in 0..10 {
+        let folder = tempfile::tempdir().unwrap();
+        let (dir, inputs) = (folder.path().join("run"), inputs(40));
+        let (run, _) = Run::join(&dir, &inputs, &worker("first")).unwrap();
+        work(&run);
+        std::thread::scope(|scope| {
+            for late in 0..6 {
+                let (dir, inputs) = (&dir, &inputs);
+                scope.spawn(move || {
+                    for i in 0..4 {
+                        let (run, _) = Run::join(dir, inputs, &worker(&format!("late-{late}-{i}"))).unwrap();
+                        run.look_again().unwrap();
+                    }
+                });
+            }
+            run.seal().unwrap();
+        });
+        Run::join(&dir, &inputs, &worker("last")).unwrap();
+        assert_eq!(check(&dir).unwrap().problems, Vec::<String>::new());
+    }
+}
+
+#[test]
 fn a_run_of_two_processes_has_the_bytes_of_one_alone() {
     let folder = tempfile::tempdir().unwrap();
     let (alone, shared) = (folder.path().join("alone"), folder.path().join("new/shared"));

@@ -49,7 +49,7 @@ impl Run {
         durable::write_json(&self.dir.join(CHECKSUMS), &sums)?;
         let manifest = Manifest { status: RunStatus::Complete, finished, failed, ..self.manifest.clone() };
         manifest.write(&self.dir)?;
-        self.remove_cell_files()?;
+        self.tidy_up()?;
         self.event("sealed", &json!({ "finished": manifest.finished, "failed": manifest.failed }))?;
         Ok(manifest)
     }

@@ -40,6 +40,17 @@ impl Run {
     /// # Errors
     /// As [`Run::open`]; [`StoreError::Locked`] where a process works that did not join.
     pub fn join(dir: &Path, inputs: &RunInputs, worker: &Worker) -> Result<(Self, Opened), StoreError> {
+        let gone = |e: &StoreError| matches!(e, StoreError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound);
+        let sealed =
+            || Self::manifest_of(dir).is_ok_and(|found| found.is_some_and(|m| m.status == RunStatus::Complete));
+        match Self::enter(dir, inputs, worker) {
+            // Another process sealed the run meanwhile, and removed the folders of the cells.
+            Err(e) if gone(&e) && sealed() => Self::enter(dir, inputs, worker),
+            other => other,
+        }
+    }
+
+    fn enter(dir: &Path, inputs: &RunInputs, worker: &Worker) -> Result<(Self, Opened), StoreError> {
         let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
         if worker.name.is_empty() || !worker.name.bytes().all(plain) {
             return Err(StoreError::Plan(format!("{:?} is no name of a process", worker.name)));
