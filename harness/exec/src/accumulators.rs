@@ -3,7 +3,7 @@ use std::sync::Arc;
 use skewbench_plan::{HeadRange, Pass, Rows, Run, Span, Tensor, Tile};
 
 use crate::arrivals::Arrivals;
-use crate::home::{Home, repeated, total};
+use crate::home::{Home, RowList, repeated, total};
 
 /// Partial sums of one tensor and head range on one rank.
 pub(crate) struct Accumulator {
@@ -93,7 +93,7 @@ impl Accumulator {
             self.meets_home = twin.meets_home;
             return;
         }
-        let (mut at_home, mut away) = (Vec::new(), Vec::new());
+        let (mut at_home, mut away) = (RowList::new(), RowList::new());
         let mut near = 0;
         for (span, launches) in &self.spans {
             let before = at_home.len();
@@ -111,11 +111,14 @@ impl Accumulator {
         for run in self.runs.iter() {
             home.split(run.seq, run.rows, &mut strays, &mut away);
         }
-        at_home.extend_from_slice(&strays);
+        // Runs of one stride share no row, so that only rows of tiles that are home can meet others there; more rows than there
+        // are at home cannot all be different ones.
+        let may_meet = !at_home.is_empty() || self.runs.iter().any(|run| run.mixed);
+        if may_meet && !self.meets_home {
+            at_home.extend_from_slice(&strays);
+            self.meets_home = total(at_home.iter().map(|(_, rows)| *rows)) > home.rows() || repeated(&mut at_home) > 0;
+        }
         self.strays = strays.into();
-        // More rows than there are at home cannot all be different ones.
-        self.meets_home =
-            self.meets_home || total(at_home.iter().map(|(_, rows)| *rows)) > home.rows() || repeated(&mut at_home) > 0;
     }
 
     /// True when nothing goes anywhere but straight home.

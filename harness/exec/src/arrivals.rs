@@ -1,4 +1,4 @@
-use skewbench_plan::{CallMode, Dtype, HeadRange, Move, Pass, Tensor};
+use skewbench_plan::{CallMode, Dtype, HeadRange, Move, MoveIndices, Pass, Tensor};
 
 use crate::accumulators::contributions;
 use crate::home::{Home, RowList};
@@ -57,7 +57,13 @@ struct Arriving {
 
 impl Arrivals {
     /// `moves` are those of each of the routes.
-    pub(crate) fn new(routes: &[RouteTable], moves: &[&[Move]], all: &[SumPart], rank: u32, home: &Home) -> Self {
+    pub(crate) fn new(
+        indices: &MoveIndices,
+        (routes, moves): (&[RouteTable], &[&[Move]]),
+        all: &[SumPart],
+        rank: u32,
+        home: &Home,
+    ) -> Self {
         let mut this = Self::default();
         for part in all {
             let of_part = routes.get(part.routes as usize).zip(moves.get(part.routes as usize));
@@ -71,6 +77,11 @@ impl Arrivals {
                 continue;
             }
             let mut arriving = Arriving { routes: part.routes, ..Arriving::default() };
+            if indices.go_home(part.routes) && table.rows[rank as usize].local == 0 {
+                arriving.comes_home = true;
+                this.routes.push(arriving);
+                continue;
+            }
             let (mut near, mut inside) = (0, RowList::new());
             for mv in received.iter().filter_map(|i| moves.get(*i as usize)) {
                 if mv.from == mv.to {

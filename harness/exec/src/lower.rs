@@ -7,7 +7,7 @@ use skewbench_plan::{
 
 use crate::accumulators::{Accumulator, contributions, rows_of};
 use crate::arrivals::{Arrivals, SumPart};
-use crate::home::Home;
+use crate::home::{Home, RowList};
 use crate::{
     Buffer, BufferKind, Instr, InstrId, InstrKind, PassProgram, Program, RankProgram, RouteTable, TileView,
     TransferCall, TransferPart, View,
@@ -52,11 +52,16 @@ pub fn outline(plan: &Plan, facts: &Facts) -> Result<Program, LowerError> {
 
 fn both_passes(plan: &Plan, facts: &Facts, operands: [Option<&Operands>; 2]) -> Result<Program, LowerError> {
     let [forward, backward] = operands;
+    let mut exit: Vec<RowList> = vec![Vec::new(); plan.ranks as usize];
+    for shard in &plan.exit {
+        exit[shard.rank as usize].push((shard.seq, shard.rows));
+    }
+    let homes: Vec<Home> = exit.iter_mut().map(|shards| Home::new(shards)).collect();
     Ok(Program {
         shape: plan.shape,
         ranks: plan.ranks,
-        forward: lower_pass(plan, facts.pass(Pass::Forward), forward, Pass::Forward)?,
-        backward: lower_pass(plan, facts.pass(Pass::Backward), backward, Pass::Backward)?,
+        forward: lower_pass(plan, facts.pass(Pass::Forward), forward, Pass::Forward, &homes)?,
+        backward: lower_pass(plan, facts.pass(Pass::Backward), backward, Pass::Backward, &homes)?,
     })
 }
 
@@ -66,6 +71,7 @@ fn lower_pass(
     facts: &PassFacts,
     operands: Option<&Operands>,
     pass: Pass,
+    homes: &[Home],
 ) -> Result<PassProgram, LowerError> {
     let table = plan.pass(pass);
     let mut routes: Vec<RouteTable> = Vec::with_capacity(facts.indices.len());
@@ -95,15 +101,10 @@ fn lower_pass(
         // Launches on the same tiles share their shapes.
         program.shapes = table.tiles.iter().map(TileShape::from).collect();
     }
-    let mut exit: Vec<Vec<(u32, Rows)>> = vec![Vec::new(); plan.ranks as usize];
-    for shard in &plan.exit {
-        exit[shard.rank as usize].push((shard.seq, shard.rows));
-    }
     let sums = SumPart::of(&program, pass);
     let mut before: Vec<Accumulator> = Vec::new();
-    for rank in 0..plan.ranks {
-        let home = Home::new(&mut exit[rank as usize]);
-        let arrivals = Arrivals::new(&program.routes, &moves, &sums, rank, &home);
+    for (rank, home) in (0..plan.ranks).zip(homes) {
+        let arrivals = Arrivals::new(&facts.indices, (&program.routes, &moves), &sums, rank, home);
         let of_rank = OfRank { rank, home, arrivals, before: &before };
         let (lowered, accumulators) = RankLowering::new(plan, facts, operands, pass, of_rank).run(&mut program)?;
         program.ranks.push(lowered);
@@ -121,7 +122,7 @@ struct ResultMemo {
 /// What is known of a rank before it is lowered.
 struct OfRank<'a> {
     rank: u32,
-    home: Home,
+    home: &'a Home,
     arrivals: Arrivals,
     /// Accumulators of the rank before: ranks that run the same tiles share what follows from them.
     before: &'a [Accumulator],
@@ -135,7 +136,7 @@ pub(crate) struct RankLowering<'a> {
     operands: Option<&'a [LaunchOperands]>,
     pub(crate) pass: Pass,
     pub(crate) rank: u32,
-    pub(crate) home: Home,
+    pub(crate) home: &'a Home,
     pub(crate) arrivals: Arrivals,
     buffers: Vec<Buffer>,
     /// Number of buffers; an outline has none of them.
@@ -297,7 +298,7 @@ impl<'a> RankLowering<'a> {
         let mut accumulators = std::mem::take(&mut self.accumulators);
         for i in 0..accumulators.len() {
             let (closed, rest) = accumulators.split_at_mut(i);
-            rest[0].close(&self.table.tiles, &self.home, &self.arrivals, closed);
+            rest[0].close(&self.table.tiles, self.home, &self.arrivals, closed);
         }
         self.accumulators = accumulators;
     }

@@ -11,18 +11,18 @@ impl RouteTable {
         let mut table = Self { moves: kept, index: index.clone(), ..Self::default() };
         table.rows = vec![RankRows::default(); ranks as usize];
         if moves.len() as u64 >= u64::from(ranks) * u64::from(ranks) {
-            table.count_in_order(moves, ranks);
+            table.count_in_order(ranks);
         } else {
             table.count_by_sender(moves, ranks);
         }
         table
     }
 
-    /// Counts rows move by move, for lists that have most ordered pairs of ranks.
-    fn count_in_order(&mut self, moves: &[Move], ranks: u32) {
+    /// Counts rows in the order of the moves, for lists that have most ordered pairs of ranks.
+    fn count_in_order(&mut self, ranks: u32) {
         let mut between: Vec<Option<u64>> = vec![None; (ranks * ranks) as usize];
-        for mv in moves.iter().filter(|mv| mv.from < ranks && mv.to < ranks) {
-            *between[(mv.from * ranks + mv.to) as usize].get_or_insert(0) += u64::from(mv.rows.len);
+        for bundle in self.index.bundles().iter().filter(|s| s.from < ranks && s.to < ranks) {
+            *between[(bundle.from * ranks + bundle.to) as usize].get_or_insert(0) += bundle.rows;
         }
         let pairs = (0..ranks).flat_map(|from| (0..ranks).map(move |to| (from, to)));
         for ((from, to), rows) in pairs.zip(between) {
@@ -79,7 +79,7 @@ mod tests {
             let index = Arc::new(MoveIndex::new(&moves, 5));
             let fresh = || RouteTable { index: index.clone(), rows: vec![RankRows::default(); 5], ..RouteTable::default() };
             let (mut in_order, mut by_sender) = (fresh(), fresh());
-            in_order.count_in_order(&moves, 5);
+            in_order.count_in_order(5);
             by_sender.count_by_sender(&moves, 5);
             prop_assert_eq!(in_order, by_sender);
         }

@@ -109,11 +109,14 @@ impl Facts {
     /// wait for each other.
     pub fn of(plan: &Plan) -> Result<Self, PlanError> {
         shape::check(plan)?;
-        let forward = MoveIndices::of(&plan.forward, plan.ranks);
-        let backward = MoveIndices::beside(&plan.backward, plan.ranks, &plan.forward, &forward);
+        let mut forward = MoveIndices::of(&plan.forward, plan.ranks);
+        let mut backward = MoveIndices::beside(&plan.backward, plan.ranks, &plan.forward, &forward);
         let order = Order::of(plan, Pass::Forward, &forward)?;
         let backward_order = Order::of(plan, Pass::Backward, &backward)?;
         let [slabs, backward_slabs] = RankSlabs::both(plan, [&forward, &backward]);
+        let homes: Vec<_> = backward_slabs.iter().map(RankSlabs::home).collect();
+        forward.find_homeward(&plan.forward, &homes);
+        backward.find_homeward(&plan.backward, &homes);
         Ok(Self {
             forward: PassFacts { indices: forward, slabs, order },
             backward: PassFacts { indices: backward, slabs: backward_slabs, order: backward_order },

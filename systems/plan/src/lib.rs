@@ -25,7 +25,7 @@ pub use error::{PlanError, SystemError};
 pub use facts::{Facts, LaunchOperands, Operands, PassFacts, SlabList, TileRows, operands};
 pub use heads::{AttentionShape, HeadRange, causal_pairs, row_pairs};
 pub use layout::{Layout, LayoutError};
-pub use moves::{MoveIndex, MoveIndices};
+pub use moves::{Bundle, MoveIndex, MoveIndices};
 pub use plan::{
     Accounting, COMPUTE, Call, CallMode, Dtype, Launch, Mask, Move, Op, OpId, Part, Pass, PassPlan, Plan, RankStreams,
     Shard, Span, Tensor, TensorSet, Tile, Work,

@@ -1,13 +1,55 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::{Move, PassPlan, Span};
+use crate::check::intervals::{Interval, holds, interval};
+use crate::{CallMode, Move, PassPlan, Span};
 
 /// Moves of one span by the ranks that send and receive them. Indices count from the start of the span.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MoveIndex {
+    bundles: Vec<Bundle>,
     sent: Groups,
     received: Groups,
+}
+
+/// Neighbouring moves of a list with one sender and one receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bundle {
+    /// Sending rank.
+    pub from: u32,
+    /// Receiving rank.
+    pub to: u32,
+    /// Index of the first of the moves.
+    pub first: u32,
+    /// Number of moves.
+    pub len: u32,
+    /// Rows of all of them.
+    pub rows: u64,
+}
+
+impl Bundle {
+    /// The moves as a range of the list.
+    pub fn range(&self) -> std::ops::Range<usize> {
+        self.first as usize..(self.first + self.len) as usize
+    }
+
+    fn all(moves: &[Move]) -> Vec<Self> {
+        let mut bundles = Vec::new();
+        let mut first = 0;
+        while let Some(head) = moves.get(first) {
+            let (mut len, mut rows) = (0, 0);
+            for mv in &moves[first..] {
+                if (mv.from, mv.to) != (head.from, head.to) {
+                    break;
+                }
+                len += 1;
+                rows += u64::from(mv.rows.len);
+            }
+            bundles.push(Self { from: head.from, to: head.to, first: first as u32, len, rows });
+            first += len as usize;
+        }
+        bundles
+    }
 }
 
 /// Indices grouped by rank, in order within each group.
@@ -26,14 +68,14 @@ impl Groups {
     const SPARSE: usize = 8;
 
     /// Groups by sender and by receiver.
-    fn dense(ranks: usize, moves: &[Move]) -> [Self; 2] {
+    fn dense(ranks: usize, bundles: &[Bundle]) -> [Self; 2] {
         // Counts stand one place further on, so that filling the groups leaves each start where it belongs.
         let mut groups = [(); 2].map(|()| Self { start: vec![0; ranks + 2], rows: vec![0; ranks], ..Self::default() });
-        for mv in moves {
-            for (group, rank) in groups.iter_mut().zip([mv.from, mv.to]) {
+        for bundle in bundles {
+            for (group, rank) in groups.iter_mut().zip([bundle.from, bundle.to]) {
                 if let Some(rows) = group.rows.get_mut(rank as usize) {
-                    *rows += u64::from(mv.rows.len);
-                    group.start[rank as usize + 2] += 1;
+                    *rows += bundle.rows;
+                    group.start[rank as usize + 2] += bundle.len;
                 }
             }
         }
@@ -45,12 +87,14 @@ impl Groups {
             }
             group.items = vec![0; sum as usize];
         }
-        for (index, mv) in (0..).zip(moves) {
-            for (group, rank) in groups.iter_mut().zip([mv.from, mv.to]) {
+        for bundle in bundles {
+            for (group, rank) in groups.iter_mut().zip([bundle.from, bundle.to]) {
                 if (rank as usize) < ranks {
                     let slot = &mut group.start[rank as usize + 1];
-                    group.items[*slot as usize] = index;
-                    *slot += 1;
+                    let start = *slot as usize;
+                    *slot += bundle.len;
+                    let items = &mut group.items[start..start + bundle.len as usize];
+                    items.iter_mut().zip(bundle.first..).for_each(|(item, index)| *item = index);
                 }
             }
         }
@@ -108,12 +152,18 @@ impl MoveIndex {
     /// Indexes a list of moves between `ranks` ranks.
     pub fn new(moves: &[Move], ranks: u32) -> Self {
         let ranks = ranks as usize;
+        let bundles = Bundle::all(moves);
         let [sent, received] = if moves.len() < ranks / Groups::SPARSE {
             [Groups::sparse(ranks, moves, |m| m.from), Groups::sparse(ranks, moves, |m| m.to)]
         } else {
-            Groups::dense(ranks, moves)
+            Groups::dense(ranks, &bundles)
         };
-        Self { sent, received }
+        Self { bundles, sent, received }
+    }
+
+    /// The moves, in order, by sender and receiver as far as neighbours share them.
+    pub fn bundles(&self) -> &[Bundle] {
+        &self.bundles
     }
 
     /// Moves that `rank` sends, local ones included.
@@ -155,6 +205,8 @@ pub struct MoveIndices {
     parts: Vec<u32>,
     /// First entry of each call in `parts`.
     first_part: Vec<u32>,
+    /// By span, whether accumulate calls bring it home; empty until it is known.
+    homeward: Vec<bool>,
 }
 
 impl MoveIndices {
@@ -236,6 +288,25 @@ impl MoveIndices {
         self.content[id as usize]
     }
 
+    /// Finds out which spans of accumulate calls go home. `homes` are the rows of the exit layout by rank, none where they have
+    /// gaps.
+    pub(crate) fn find_homeward(&mut self, pass: &PassPlan, homes: &[Option<Vec<Interval>>]) {
+        let mut known = vec![None; self.list.len()];
+        for (call, _) in pass.calls.iter().enumerate().filter(|(_, call)| call.mode == CallMode::Accumulate) {
+            for id in self.parts(call) {
+                let index = &self.list[*id as usize];
+                known[*id as usize].get_or_insert_with(|| go_home(self.moves(pass, *id), index.bundles(), homes));
+            }
+        }
+        self.homeward = known.into_iter().map(|known| known == Some(true)).collect();
+    }
+
+    /// True when every move of a span that accumulate calls refer to brings neighbouring rows which are home on their receiver,
+    /// and no rank sends a row twice. False where that is not known.
+    pub fn go_home(&self, id: u32) -> bool {
+        self.homeward.get(id as usize).copied().unwrap_or(false)
+    }
+
     /// Number of distinct spans.
     pub fn len(&self) -> usize {
         self.list.len()
@@ -247,22 +318,58 @@ impl MoveIndices {
     }
 }
 
+/// What [`MoveIndices::go_home`] says of a list of moves. Homes share no row, so that rows of one sender which go to different
+/// receivers are different ones; those that go to one receiver must come in order.
+fn go_home(moves: &[Move], bundles: &[Bundle], homes: &[Option<Vec<Interval>>]) -> bool {
+    // By sender, the receiver before.
+    let mut before: Vec<Option<u32>> = vec![None; homes.len()];
+    bundles.iter().all(|bundle| {
+        let home = homes.get(bundle.to as usize).and_then(Option::as_deref);
+        let (Some(home), Some(before)) = (home, before.get_mut(bundle.from as usize)) else { return false };
+        if before.replace(bundle.to).is_some_and(|before| before >= bundle.to) {
+            return false;
+        }
+        let (mut near, mut sent) = (0, 0);
+        moves[bundle.range()].iter().all(|mv| {
+            let Some(rows) = interval(mv.seq, mv.rows).filter(|rows| sent <= rows.0) else { return false };
+            sent = rows.1;
+            holds(home, &mut near, rows)
+        })
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::Groups;
+    use super::{Bundle, Groups, go_home};
     use crate::{Move, Rows};
 
     fn moves(keys: &[u32]) -> Vec<Move> {
         keys.iter().map(|rank| Move { from: *rank, to: *rank / 2, seq: 0, rows: Rows::range(0, 1 + *rank) }).collect()
     }
 
+    #[test]
+    fn moves_go_home_when_every_row_is_home_on_its_receiver_and_none_goes_twice() {
+        let homes = [Some(vec![(0, 4), (10, 14)]), Some(vec![(4, 10)]), None];
+        let goes = |list: &[(u32, u32, u32, u32)]| {
+            let of = |&(from, to, start, end)| Move { from, to, seq: 0, rows: Rows::range(start, end) };
+            let moves: Vec<Move> = list.iter().map(of).collect();
+            go_home(&moves, &Bundle::all(&moves), &homes)
+        };
+        assert!(goes(&[(1, 0, 0, 2), (1, 0, 2, 4), (1, 0, 11, 14), (0, 1, 4, 10), (1, 1, 5, 6)]));
+        assert!(!goes(&[(1, 0, 0, 5)]), "a row of another rank");
+        assert!(!goes(&[(1, 0, 0, 3), (1, 0, 2, 4)]), "a row twice");
+        assert!(!goes(&[(1, 0, 0, 2), (0, 1, 4, 6), (1, 0, 1, 2)]), "a receiver twice");
+        assert!(!goes(&[(0, 2, 0, 1)]), "a home with gaps");
+        assert!(!goes(&[(3, 0, 0, 1)]) && !goes(&[(0, 3, 0, 1)]), "no such rank");
+    }
+
     proptest! {
         #[test]
         fn dense_and_sparse_groups_agree(keys in prop::collection::vec(0u32..12, 0..20), ranks in 0usize..12) {
             let moves = moves(&keys);
-            let [dense, received] = Groups::dense(ranks, &moves);
+            let [dense, received] = Groups::dense(ranks, &Bundle::all(&moves));
             let sparse = Groups::sparse(ranks, &moves, |m| m.from);
             prop_assert!(received.iter().eq(Groups::sparse(ranks, &moves, |m| m.to).iter()));
             for rank in 0..14 {

@@ -6,12 +6,12 @@
 pub(crate) fn last(len: usize, near: usize, begins: impl Fn(usize) -> bool) -> Option<usize> {
     let (mut low, mut high) = (0, near.min(len));
     if near < len && begins(near) {
-        let mut step = 1;
+        let mut step = 0;
         (low, high) = (near + 1, near + 1);
         while high < len && begins(high) {
             low = high + 1;
-            step *= 2;
             high = (low + step).min(len);
+            step = 2 * step + 1;
         }
     }
     while low < high {

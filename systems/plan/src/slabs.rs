@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::check::intervals::{Interval, interval};
 use crate::moves::MoveIndices;
 use crate::near::last;
 use crate::{CallMode, HeadRange, Part, PassPlan, Plan, Rows, Shard, Tensor, TensorSet};
@@ -166,6 +167,13 @@ impl RankSlabs {
         [first, second]
     }
 
+    /// Rows of the exit layout, which the backward has; none where they have gaps.
+    pub(crate) fn home(&self) -> Option<Vec<Interval>> {
+        let exit = self.slabs.iter().find(|slab| slab.provider == Provider::Exit);
+        let runs: &[Run] = exit.map_or(&[], |slab| &slab.runs);
+        runs.iter().map(|run| interval(run.seq, run.rows).filter(|_| !run.mixed)).collect()
+    }
+
     fn add_part(&mut self, provider: Provider, part: &Part, tensors: TensorSet, runs: &Arc<[Run]>) {
         let (q_heads, kv_heads) = (part.q_heads, part.kv_heads);
         self.slabs.push(Slab { provider, tensors, q_heads, kv_heads, runs: runs.clone() });
@@ -303,17 +311,32 @@ impl SharedRuns {
             let moves = indices.moves(table, id);
             let index = indices.index(id);
             let mut of_span = RankRuns::new();
-            let mut add = |(rank, list): (u32, &[u32])| {
+            let lists: Vec<(u32, &[u32])> = match side {
+                Side::Sent => index.senders().collect(),
+                Side::Received => index.receivers().collect(),
+            };
+            let alike = |(a, b): (&u32, &u32)| {
+                let (a, b) = (&moves[*a as usize], &moves[*b as usize]);
+                (a.seq, a.rows) == (b.seq, b.rows)
+            };
+            let mut before: &[u32] = &[];
+            for (rank, list) in lists {
+                // Ranks that gather the same rows mostly get them in one order.
+                if list.len() == before.len() && list.iter().zip(before).all(alike) {
+                    of_span.push((rank, last.clone()));
+                    continue;
+                }
                 rows.clear();
                 rows.extend(
                     list.iter().map(|i| &moves[*i as usize]).filter(|m| !m.rows.is_empty()).map(|m| (m.seq, m.rows)),
                 );
                 if rows.is_empty() {
-                    return;
+                    continue;
                 }
+                before = list;
                 if rows == listed {
                     of_span.push((rank, last.clone()));
-                    return;
+                    continue;
                 }
                 listed.clone_from(rows);
                 coalesce(rows, joined);
@@ -323,10 +346,6 @@ impl SharedRuns {
                 let runs = known.find(|runs| runs[..] == joined[..]).cloned();
                 *last = runs.unwrap_or_else(|| Arc::from(&joined[..]));
                 of_span.push((rank, last.clone()));
-            };
-            match side {
-                Side::Sent => index.senders().for_each(&mut add),
-                Side::Received => index.receivers().for_each(&mut add),
             }
             of_span
         })
@@ -336,9 +355,11 @@ impl SharedRuns {
 /// Puts the runs of `rows` into `runs`; sorts the rows for it.
 fn coalesce(rows: &mut [(u32, Rows)], runs: &mut Vec<Run>) {
     let place = |(seq, r): &(u32, Rows)| (u64::from(*seq) << 32) | u64::from(r.start);
-    let mixed = rows.iter().any(|(_, r)| r.stride != 1) && settle_single_rows(rows);
+    let mut dense = rows.iter().all(|(_, r)| r.stride == 1);
+    let mixed = !dense && settle_single_rows(rows);
+    dense = dense || rows.iter().all(|(_, r)| r.stride == 1);
     runs.clear();
-    if rows.iter().all(|(_, r)| r.stride == 1) {
+    if dense {
         // Rows mostly come as a few sorted lists, which a stable sort only merges.
         if !rows.is_sorted_by_key(place) {
             rows.sort_by_key(place);
@@ -377,7 +398,7 @@ fn coalesce(rows: &mut [(u32, Rows)], runs: &mut Vec<Run>) {
             runs.push(Run { seq, rows: next, offset: 0, mixed });
         }
     }
-    if !runs.is_sorted_by_key(|run| (run.seq, run.rows.start)) {
+    if !dense && !runs.is_sorted_by_key(|run| (run.seq, run.rows.start)) {
         runs.sort_unstable_by_key(|run| (run.seq, run.rows.start));
     }
     let mut offset = 0;

@@ -5,7 +5,7 @@ use crate::near::last;
 
 /// `[start, end)`: the sequence stands in the upper half of a number, the row in the lower. Rows of different sequences
 /// never touch: a plan has fewer rows than a half can number.
-pub(super) type Interval = (u64, u64);
+pub(crate) type Interval = (u64, u64);
 
 /// The place of a row on the line.
 pub(super) fn point(seq: u32, row: u32) -> u64 {
@@ -13,7 +13,7 @@ pub(super) fn point(seq: u32, row: u32) -> u64 {
 }
 
 /// Contiguous rows as an interval; none when they have gaps.
-pub(super) fn interval(seq: u32, rows: Rows) -> Option<Interval> {
+pub(crate) fn interval(seq: u32, rows: Rows) -> Option<Interval> {
     let start = point(seq, rows.start);
     (rows.stride == 1 || rows.len == 1).then_some((start, start + u64::from(rows.len)))
 }
@@ -34,10 +34,38 @@ pub(super) fn join(list: &mut Vec<Interval>) {
 }
 
 /// True when one of the joined intervals holds all of `part`; looks first where it found the last one.
-pub(super) fn holds(joined: &[Interval], near: &mut usize, part: Interval) -> bool {
+#[inline]
+pub(crate) fn holds(joined: &[Interval], near: &mut usize, part: Interval) -> bool {
+    // What comes in order is mostly there or in the next one.
+    for found in [*near, *near + 1] {
+        let Some(at) = joined.get(found).filter(|at| at.0 <= part.0) else { break };
+        if part.1 <= at.1 {
+            *near = found;
+            return true;
+        }
+    }
     let Some(found) = last(joined.len(), *near, |i| joined[i].0 <= part.0) else { return false };
     *near = found;
     part.1 <= joined[found].1
+}
+
+/// Rows of joined intervals.
+pub(super) fn length(joined: &[Interval]) -> u64 {
+    joined.iter().map(|i| i.1 - i.0).sum()
+}
+
+/// Rows that are in both of two lists of joined intervals.
+pub(super) fn common(a: &[Interval], b: &[Interval]) -> u64 {
+    let (mut i, mut j, mut rows) = (0, 0, 0);
+    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
+        rows += x.1.min(y.1).saturating_sub(x.0.max(y.0));
+        if x.1 <= y.1 {
+            i += 1;
+        } else {
+            j += 1;
+        }
+    }
+    rows
 }
 
 #[cfg(test)]
@@ -46,7 +74,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{Interval, holds, join};
+    use super::{Interval, common, holds, join, length};
 
     fn rows(list: &[Interval]) -> BTreeSet<u64> {
         list.iter().flat_map(|i| i.0..i.1).collect()
@@ -62,6 +90,10 @@ mod tests {
             join(&mut joined);
             prop_assert_eq!(rows(&list), rows(&joined));
             prop_assert!(joined.windows(2).all(|w| w[0].1 < w[1].0));
+            prop_assert_eq!(length(&joined), rows(&list).len() as u64);
+            let mut others = parts.clone();
+            join(&mut others);
+            prop_assert_eq!(common(&joined, &others), rows(&list).intersection(&rows(&parts)).count() as u64);
             let mut near = 0;
             for part in parts {
                 prop_assert_eq!(holds(&joined, &mut near, part), rows(&[part]).is_subset(&rows(&list)));

@@ -8,7 +8,7 @@
 
 mod accumulators;
 mod coverage;
-mod intervals;
+pub(crate) mod intervals;
 mod memory;
 mod operands;
 pub(crate) mod order;

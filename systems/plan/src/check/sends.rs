@@ -2,7 +2,7 @@
 
 use super::View;
 use super::operands::LastUse;
-use crate::{CallMode, Move, Part, PlanError, Provider, RankSlabs, Run, Slab, Tensor, TensorSet};
+use crate::{Bundle, CallMode, Move, Part, PlanError, Provider, RankSlabs, Run, Slab, Tensor, TensorSet};
 
 /// Checks every copy and notes the last use of slabs that calls have brought.
 pub(super) fn sends(view: &View<'_>, uses: &mut LastUse) -> Result<(), PlanError> {
@@ -104,11 +104,15 @@ fn all_in(view: &View<'_>, provider: Provider, id: u32) -> bool {
         runs.is_some_and(|runs| Run::find_near(runs, near, mv.seq, mv.rows).is_some())
     };
     // Ranks that gather get what the one before got: those rows were just found.
-    let mut before: &[Move] = &[];
-    moves.chunk_by(|a, b| a.to == b.to).all(|to_one| {
-        let same = |(a, b): (&Move, &Move)| (a.from, a.seq, a.rows) == (b.from, b.seq, b.rows);
+    let bundles = view.indices.index(id).bundles();
+    let mut before: &[Bundle] = &[];
+    bundles.chunk_by(|a, b| a.to == b.to).all(|to_one| {
+        let rows = |(a, b): (&Move, &Move)| (a.seq, a.rows) == (b.seq, b.rows);
+        let same = |(a, b): (&Bundle, &Bundle)| {
+            (a.from, a.len) == (b.from, b.len) && moves[a.range()].iter().zip(&moves[b.range()]).all(rows)
+        };
         let again = to_one.len() == before.len() && to_one.iter().zip(before).all(same);
         before = to_one;
-        again || to_one.iter().all(&mut there)
+        again || to_one.iter().flat_map(|bundle| &moves[bundle.range()]).all(&mut there)
     })
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::{error, rows_text};
-use crate::{CallMode, HeadRange, Part, Pass, Plan, PlanError, Rows, Shard, Span, Tensor, TensorSet, Work};
+use crate::{CallMode, HeadRange, Move, Part, Pass, Plan, PlanError, Rows, Shard, Span, Tensor, TensorSet, Work};
 
 pub(crate) fn check(plan: &Plan) -> Result<(), PlanError> {
     let layout = |what: String| PlanError { planner: plan.planner.clone(), pass: "layout", what };
@@ -59,7 +59,8 @@ fn partition(plan: &Plan, shards: &[Shard], name: &str) -> Result<(), String> {
             return Err(format!("{name} layout holds {held} of the {tokens} rows of sequence {seq}"));
         }
         if shards.iter().all(|r| r.stride == 1) {
-            shards.sort_unstable();
+            // Ranks mostly list theirs in order, which a stable sort only merges.
+            shards.sort();
             if let Some(pair) = shards.windows(2).find(|w| w[0].end() > w[1].start) {
                 return Err(format!("{name} layout holds {} of sequence {seq} twice", rows_text(pair[1])));
             }
@@ -132,14 +133,14 @@ fn tables(plan: &Plan, pass: Pass, tokens: &[u32]) -> Result<(), String> {
             }
         }
     }
-    for (i, mv) in table.moves.iter().enumerate() {
+    let fits = |mv: &Move| mv.from < plan.ranks && mv.to < plan.ranks && are_inside(of(mv.seq), mv.rows);
+    let misfit = table.moves.iter().position(|mv| !fits(mv));
+    if let Some((i, mv)) = misfit.map(|i| (i, &table.moves[i])) {
         let tokens = of(mv.seq);
         if !are_inside(tokens, mv.rows) {
             return Err(format!("move {i}: {}", outside(tokens, mv.seq, mv.rows)));
         }
-        if mv.from >= plan.ranks || mv.to >= plan.ranks {
-            return Err(format!("move {i} goes from rank {} to rank {} of {}", mv.from, mv.to, plan.ranks));
-        }
+        return Err(format!("move {i} goes from rank {} to rank {} of {}", mv.from, mv.to, plan.ranks));
     }
     for (i, call) in table.calls.iter().enumerate() {
         if call.keep && pass == Pass::Backward {

@@ -3,7 +3,7 @@ use skewbench_plan::{
     Shard, Span, TensorSet, Tile, Work,
 };
 
-use super::cut::{Cut, Piece, common};
+use super::cut::{Cut, Piece, Range, common};
 use super::{ENTRY, Gather, WlbOptions};
 use crate::planners::cp_group::CpGroup;
 
@@ -12,8 +12,8 @@ const TRANSFER: u8 = 1;
 
 /// Builds the plan of a CP group with these shards.
 pub(super) fn build(group: CpGroup, cut: &Cut, options: WlbOptions) -> Plan {
-    let rows: Vec<Vec<Rows>> = cut.shards.iter().map(|shard| shard.rows()).collect();
-    let keys: Vec<Vec<Rows>> = cut.shards.iter().map(|shard| shard.keys()).collect();
+    let rows: Vec<Vec<Range>> = cut.shards.iter().map(|shard| shard.rows()).collect();
+    let keys: Vec<Vec<Range>> = cut.shards.iter().map(|shard| shard.keys()).collect();
     let launches = Launches::new(cut);
 
     let gathered = gather(&rows, &keys, options.gather);
@@ -35,7 +35,7 @@ pub(super) fn build(group: CpGroup, cut: &Cut, options: WlbOptions) -> Plan {
 
     let entry: Vec<Shard> = (0u32..)
         .zip(&rows)
-        .flat_map(|(rank, rows)| rows.iter().map(move |&rows| Shard { rank, seq: 0, rows }))
+        .flat_map(|(rank, rows)| rows.iter().map(move |&rows| Shard { rank, seq: 0, rows: range(rows) }))
         .collect();
     let idle_ranks = rows.iter().filter(|rows| rows.is_empty()).count() as u32;
     Plan {
@@ -51,15 +51,19 @@ pub(super) fn build(group: CpGroup, cut: &Cut, options: WlbOptions) -> Plan {
     }
 }
 
+fn range((start, end): Range) -> Rows {
+    Rows::range(start, end)
+}
+
 /// Moves of the all-gather: to every rank the rows of every rank. A rank's own rows are copied beside those that arrive.
-fn gather(rows: &[Vec<Rows>], keys: &[Vec<Rows>], gather: Gather) -> Vec<Move> {
+fn gather(rows: &[Vec<Range>], keys: &[Vec<Range>], gather: Gather) -> Vec<Move> {
     if rows.len() == 1 {
         return Vec::new();
     }
     let mut moves = Vec::with_capacity(rows.len() * rows.iter().map(Vec::len).sum::<usize>());
     for (to, keys) in (0u32..).zip(keys) {
         for (from, rows) in (0u32..).zip(rows) {
-            let mv = |rows| Move { from, to, seq: 0, rows };
+            let mv = |rows| Move { from, to, seq: 0, rows: range(rows) };
             match gather {
                 Gather::All => moves.extend(rows.iter().copied().map(mv)),
                 Gather::Needed => moves.extend(common(rows, keys).map(mv)),
@@ -70,11 +74,11 @@ fn gather(rows: &[Vec<Rows>], keys: &[Vec<Rows>], gather: Gather) -> Vec<Move> {
 }
 
 /// Moves of the reduce-scatter: from every rank the rows whose keys it saw to their homes.
-fn reduce(rows: &[Vec<Rows>], keys: &[Vec<Rows>]) -> Vec<Move> {
+fn reduce(rows: &[Vec<Range>], keys: &[Vec<Range>]) -> Vec<Move> {
     let mut moves = Vec::with_capacity(rows.len() * rows.iter().map(Vec::len).sum::<usize>());
     for (from, keys) in (0u32..).zip(keys) {
         for (to, rows) in (0u32..).zip(rows).filter(|(to, _)| *to != from) {
-            moves.extend(common(rows, keys).map(|rows| Move { from, to, seq: 0, rows }));
+            common(rows, keys).for_each(|rows| moves.push(Move { from, to, seq: 0, rows: range(rows) }));
         }
     }
     moves
@@ -106,9 +110,9 @@ fn post(
     let index = pass.calls.len() as u32;
     pass.calls.push(call(Span { start: start as u32, end: pass.moves.len() as u32 }));
     let mut takes_part = vec![false; pass.ranks.len()];
-    for mv in &pass.moves[start..] {
-        takes_part[mv.from as usize] = true;
-        takes_part[mv.to as usize] = true;
+    for of_pair in pass.moves[start..].chunk_by(|a, b| (a.from, a.to) == (b.from, b.to)) {
+        takes_part[of_pair[0].from as usize] = true;
+        takes_part[of_pair[0].to as usize] = true;
     }
     let mut posted = Vec::with_capacity(takes_part.len());
     for (rank, (streams, takes_part)) in pass.ranks.iter_mut().zip(takes_part).enumerate() {

@@ -1,4 +1,4 @@
-use skewbench_plan::{Rows, row_pairs};
+use skewbench_plan::row_pairs;
 
 use crate::planners::cp_group::CpGroup;
 
@@ -9,6 +9,9 @@ pub(super) struct Piece {
     pub(super) start: u32,
     pub(super) end: u32,
 }
+
+/// Rows `[start, end)` of the packed sequence.
+pub(super) type Range = (u32, u32);
 
 /// Query rows of one rank, in row order.
 #[derive(Clone, Debug, Default)]
@@ -26,12 +29,12 @@ impl Shard {
     }
 
     /// Query rows as maximal ranges.
-    pub(super) fn rows(&self) -> Vec<Rows> {
+    pub(super) fn rows(&self) -> Vec<Range> {
         joined(self.pieces().map(|piece| (piece.start, piece.end)).collect())
     }
 
     /// Key rows that its queries see, as maximal ranges.
-    pub(super) fn keys(&self) -> Vec<Rows> {
+    pub(super) fn keys(&self) -> Vec<Range> {
         joined(self.pieces().map(|piece| (piece.document, piece.end)).collect())
     }
 }
@@ -123,30 +126,31 @@ fn chunks(len: u32, count: u32, next: &mut u32) -> impl Iterator<Item = (usize, 
 }
 
 /// Ranges sorted, overlapping and touching ones joined.
-fn joined(mut ranges: Vec<(u32, u32)>) -> Vec<Rows> {
-    ranges.sort_unstable();
-    let mut joined: Vec<(u32, u32)> = Vec::with_capacity(ranges.len());
-    for (start, end) in ranges {
-        match joined.last_mut() {
-            Some(last) if start <= last.1 => last.1 = last.1.max(end),
-            _ => joined.push((start, end)),
+fn joined(mut ranges: Vec<Range>) -> Vec<Range> {
+    // Fronts and backs are in order each, which a stable sort only merges.
+    ranges.sort_by_key(|range| range.0);
+    ranges.dedup_by(|next, last| {
+        let joins = next.0 <= last.1;
+        if joins {
+            last.1 = last.1.max(next.1);
         }
-    }
-    joined.into_iter().map(|(start, end)| Rows::range(start, end)).collect()
+        joins
+    });
+    ranges
 }
 
 /// Rows that are in both of two sorted lists of disjoint ranges.
-pub(super) fn common<'a>(a: &'a [Rows], b: &'a [Rows]) -> impl Iterator<Item = Rows> + 'a {
+pub(super) fn common<'a>(a: &'a [Range], b: &'a [Range]) -> impl Iterator<Item = Range> + 'a {
     let (mut i, mut j) = (0, 0);
     std::iter::from_fn(move || {
         while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
-            let both = Rows::range(x.start.max(y.start), x.end().min(y.end()));
-            if x.end() <= y.end() {
+            let both = (x.0.max(y.0), x.1.min(y.1));
+            if x.1 <= y.1 {
                 i += 1;
             } else {
                 j += 1;
             }
-            if !both.is_empty() {
+            if both.0 < both.1 {
                 return Some(both);
             }
         }
@@ -158,7 +162,7 @@ pub(super) fn common<'a>(a: &'a [Rows], b: &'a [Rows]) -> impl Iterator<Item = R
 mod tests {
     use super::{Cut, Piece, chunks, common};
     use crate::planners::cp_group::CpGroup;
-    use skewbench_plan::{AttentionShape, Plan, Rows};
+    use skewbench_plan::{AttentionShape, Plan};
 
     fn group(documents: &[u32], cp: u32) -> CpGroup {
         let shape = AttentionShape { q_heads: 1, kv_heads: 1, head_dim: 64 };
@@ -187,8 +191,8 @@ mod tests {
         assert_eq!(cut.shards[1].front, [piece(0, 3, 6), piece(11, 13, 14)]);
         assert_eq!(cut.shards[1].back, [piece(0, 6, 9), piece(11, 14, 15)]);
         assert_eq!(cut.shards[0].back, [piece(0, 9, 11), piece(11, 15, 17)]);
-        assert_eq!(cut.shards[1].rows(), [Rows::range(3, 9), Rows::range(13, 15)]);
-        assert_eq!(cut.shards[1].keys(), [Rows::range(0, 9), Rows::range(11, 15)]);
+        assert_eq!(cut.shards[1].rows(), [(3, 9), (13, 15)]);
+        assert_eq!(cut.shards[1].keys(), [(0, 9), (11, 15)]);
     }
 
     #[test]
@@ -198,15 +202,15 @@ mod tests {
         assert_eq!(cut.shards[1].front, [piece(2, 3, 6)]);
         assert_eq!(cut.shards[1].back, [piece(2, 6, 7), piece(7, 7, 8)]);
         assert_eq!(cut.shards[0].back, [piece(7, 8, 10)]);
-        assert_eq!(cut.shards[0].keys(), [Rows::range(0, 3), Rows::range(7, 10)]);
+        assert_eq!(cut.shards[0].keys(), [(0, 3), (7, 10)]);
         assert_eq!(cut.most_pairs(), 2 + 3 + 4 + 5 + 1);
     }
 
     #[test]
     fn common_rows_of_two_lists() {
-        let a = [Rows::range(0, 4), Rows::range(6, 9)];
-        let b = [Rows::range(2, 3), Rows::range(3, 7), Rows::range(8, 20)];
-        let both: Vec<Rows> = common(&a, &b).collect();
-        assert_eq!(both, [Rows::range(2, 3), Rows::range(3, 4), Rows::range(6, 7), Rows::range(8, 9)]);
+        let a = [(0, 4), (6, 9)];
+        let b = [(2, 3), (3, 7), (8, 20)];
+        let both: Vec<_> = common(&a, &b).collect();
+        assert_eq!(both, [(2, 3), (3, 4), (6, 7), (8, 9)]);
     }
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use super::{Change, Event, Kind};
 use crate::check::View;
-use crate::check::intervals::{Interval, holds, interval, join};
+use crate::check::intervals::{Interval, common, holds, interval, join, length};
 use crate::near::last;
 use crate::{Mask, Move, Span, Tile};
 
@@ -76,10 +76,63 @@ impl<'a> Simple<'a> {
                 self.of_launches.push((index, added.dense.then_some(added)?));
             }
         }
+        if self.plainly_home(view, rank, group, complete, home).is_none() {
+            self.placed(view, rank, group, complete, home)?;
+        }
+        let rounds = group.iter().any(Event::is_rounded);
+        if rounds { self.rounded_alone(view, rank, group) } else { Some(()) }
+    }
+
+    /// What most groups come to: all that arrives is home, and what leaves, in one call after all launches, goes home. Then
+    /// nothing leaves twice or is home as well, and it is enough to count: launches have added to all that leaves, and to
+    /// nothing else but what is home.
+    fn plainly_home(
+        &mut self,
+        view: &View<'_>,
+        rank: u32,
+        group: &[Event],
+        complete: bool,
+        home: &[Interval],
+    ) -> Option<()> {
+        let mut departure = None;
+        for event in group {
+            let (Change::Arrival { moves, .. } | Change::Departure { moves, .. }) = event.change else { continue };
+            view.indices.go_home(moves.id).then_some(())?;
+            if let Change::Departure { needs_all_keys, .. } = event.change {
+                (complete || !needs_all_keys).then_some(())?;
+                departure.replace(event).is_none().then_some(())?;
+            }
+        }
+        let Self { of_launches, rows, united, local, .. } = self;
+        united.clear();
+        united.extend(of_launches.iter().flat_map(|(_, added)| &rows[added.start..added.end]));
+        join(united);
+        local.clear();
+        let (mut near, mut leaving) = (0, 0);
+        if let Some(departure) = departure {
+            let ordered =
+                |(launch, _): &(u32, Added)| view.order.before(rank, group[*launch as usize].op, departure.op);
+            of_launches.iter().all(ordered).then_some(())?;
+            for mv in moves(view, rank, departure) {
+                let at = interval(mv.seq, mv.rows)?;
+                if mv.from == mv.to {
+                    local.push(at);
+                } else {
+                    holds(united, &mut near, at).then_some(())?;
+                    leaving += at.1 - at.0;
+                }
+            }
+        }
+        (length(united) == leaving + common(united, home)).then_some(())?;
+        self.local_moves(home)
+    }
+
+    /// The group looked at row by row: every row that it gains is home or leaves later, and all that leaves has been gained.
+    fn placed(&mut self, view: &View<'_>, rank: u32, group: &[Event], complete: bool, home: &[Interval]) -> Option<()> {
         let needs_all_keys = self.places(view, rank, group, home)?;
         (complete || !needs_all_keys).then_some(())?;
         self.local_moves(home)?;
-        let (mut arrives, mut rounds) = (false, false);
+        let mut arrives = false;
         for at in 0..self.of_launches.len() {
             let (index, added) = self.of_launches[at];
             let gain = Gain { view, rank, group, index, may_leave: true };
@@ -91,7 +144,6 @@ impl<'a> Simple<'a> {
         for (index, event) in (0..).zip(group) {
             let Change::Arrival { rounded, .. } = event.change else { continue };
             arrives = true;
-            rounds |= rounded;
             let gain = Gain { view, rank, group, index, may_leave: !rounded && !needs_all_keys };
             let (mut near, mut near_home) = (0, 0);
             for mv in moves(view, rank, event).filter(|mv| mv.from != mv.to) {
@@ -105,7 +157,7 @@ impl<'a> Simple<'a> {
         if self.pieces.iter().any(|piece| piece.event != HOME && !piece.covered) {
             self.covered_together(view, rank, group, arrives)?;
         }
-        if rounds { self.rounded_alone(view, rank, group) } else { Some(()) }
+        Some(())
     }
 
     /// Rows that a launch on the tiles adds to.
