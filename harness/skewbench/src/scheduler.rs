@@ -1,9 +1,10 @@
 //! Computes the cells of one or several runs, each distinct cell once, and stores it in every run that planned it; alone, or
 //! beside other processes that do the same.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
@@ -48,7 +49,7 @@ pub fn watch_interruptions() {
     let _already_set = ctrlc::set_handler(|| {
         skewbench_external::cancel();
         if INTERRUPTED.swap(true, Ordering::SeqCst) || NOTHING_TO_LOSE.load(Ordering::SeqCst) {
-            // Asked twice, or nothing is lost: finished cells are safe on disk, the one under way is lost either way.
+            // Asked twice, or nothing is lost: cells on disk are safe, those under way are lost either way.
             skewbench_external::kill_all();
             std::process::exit(i32::from(Exit::Interrupted as u8));
         }
@@ -279,52 +280,62 @@ pub fn execute(
     let board = Cells { jobs: &jobs, ids: &all };
     let mut room = MOST_STANDARD_ERROR;
     let mut turns = Turns::new(session, &names, &all, retry);
-    while let Some(Turn { cell: turn, given_up }) = turns.next(&board)? {
-        let (id, cell) = distinct[turn].clone();
-        let waiting: Vec<&Job> = jobs.iter().filter(|job| job.ids.contains(&id) && !job.run.is_finished(&id)).collect();
-        let name = describe(cell);
-        if waiting.is_empty() {
-            progress.advance(1, &name);
-            continue;
-        }
-        check_interrupted()?;
-        outcome.computed += 1;
-        let started = Instant::now();
-        let result = match (stored(&jobs, &id)?, given_up) {
-            (Some(tables), _) => Ok((tables, Timings::new())),
-            (None, Some(why)) => Err(Failure::new(Exit::Unavailable, why)),
-            (None, None) => cells::compute(cell, resources).map(|computed| {
-                let named = computed.tables.into_iter().map(|(kind, table)| (kind.to_owned(), table));
-                (named.collect::<Named>(), computed.timings)
-            }),
-        };
-        if result.is_err() {
-            // A program that was stopped by the interruption has not failed.
-            check_interrupted()?;
-        }
-        let (result, mut timings) = match result {
-            Ok((tables, timings)) => (Ok(tables), timings),
-            Err(failure) => (Err(failure), Timings::new()),
-        };
-        timings.insert("cell_s".to_owned(), started.elapsed().as_secs_f64());
-        let ledger = resources.catalogue().take_ledger();
-        timings.extend(ledger.timings().into_iter().map(|(name, value)| (name.to_owned(), value)));
-        keep_standard_error(&waiting, &id, &ledger, &mut room)?;
-        let result = match ledger.complaint {
-            Some(complaint) => result.and(Err(Failure::config(complaint))),
-            None => result,
-        };
-        if turns.is_ours()? {
-            let failed = result.is_err();
-            match store(&waiting, &id, result, &timings) {
-                // Processes that took this one for lost have ended the run.
-                Err(_) if session.is_some() && board.is_sealed()? => {}
-                other => other?,
+    std::thread::scope(|scope| {
+        let mut stores = Stores { scope, under_way: VecDeque::new() };
+        while let Some(Turn { cell: turn, given_up }) = turns.next(&board)? {
+            let (id, cell) = distinct[turn].clone();
+            let waiting: Vec<&Job> =
+                jobs.iter().filter(|job| job.ids.contains(&id) && !job.run.is_finished(&id)).collect();
+            let name = describe(cell);
+            if waiting.is_empty() {
+                progress.advance(1, &name);
+                continue;
             }
-            turns.over(turn, failed)?;
+            check_interrupted()?;
+            outcome.computed += 1;
+            let started = Instant::now();
+            let result = match (stored(&jobs, &id)?, given_up) {
+                (Some(tables), _) => Ok((tables, Timings::new())),
+                (None, Some(why)) => Err(Failure::new(Exit::Unavailable, why)),
+                (None, None) => cells::compute(cell, resources).map(|computed| {
+                    let named = computed.tables.into_iter().map(|(kind, table)| (kind.to_owned(), table));
+                    (named.collect::<Named>(), computed.timings)
+                }),
+            };
+            if result.is_err() {
+                // A program that was stopped by the interruption has not failed.
+                check_interrupted()?;
+            }
+            let (result, mut timings) = match result {
+                Ok((tables, timings)) => (Ok(tables), timings),
+                Err(failure) => (Err(failure), Timings::new()),
+            };
+            timings.insert("cell_s".to_owned(), started.elapsed().as_secs_f64());
+            let ledger = resources.catalogue().take_ledger();
+            timings.extend(ledger.timings().into_iter().map(|(name, value)| (name.to_owned(), value)));
+            keep_standard_error(&waiting, &id, &ledger, &mut room)?;
+            let result = match ledger.complaint {
+                Some(complaint) => result.and(Err(Failure::config(complaint))),
+                None => result,
+            };
+            if turns.is_ours()? {
+                let failed = result.is_err();
+                let runs: Vec<&Run> = waiting.iter().map(|job| &job.run).collect();
+                if session.is_none() {
+                    stores.add(move || store(&runs, &id, result, &timings))?;
+                } else {
+                    match store(&runs, &id, result, &timings) {
+                        // Processes that took this one for lost have ended the run.
+                        Err(_) if board.is_sealed()? => {}
+                        other => other?,
+                    }
+                }
+                turns.over(turn, failed)?;
+            }
+            progress.advance(1, &name);
         }
-        progress.advance(1, &name);
-    }
+        stores.end()
+    })?;
     progress.finish();
     tell_damage(&jobs, &mut told);
     let seal = turns.take_seal();
@@ -346,15 +357,48 @@ pub fn execute(
 
 type Named = Vec<(String, Table)>;
 
-fn store(waiting: &[&Job], id: &CellId, result: Result<Named, Failure>, timings: &Timings) -> Result<(), Failure> {
-    for job in waiting {
+fn store(runs: &[&Run], id: &CellId, result: Result<Named, Failure>, timings: &Timings) -> Result<(), Failure> {
+    for run in runs {
         match &result {
-            Ok(tables) => job.run.finish_cell(id, tables.clone(), timings.clone()),
-            Err(failure) => job.run.fail_cell(id, &failure.message),
+            Ok(tables) => run.finish_cell(id, tables.clone(), timings.clone()),
+            Err(failure) => run.fail_cell(id, &failure.message),
         }
         .map_err(store_failure)?;
     }
     Ok(())
+}
+
+/// Cells that are written while the next ones are computed: a write waits for the disk, not for the processor.
+struct Stores<'scope, 'env> {
+    scope: &'scope Scope<'scope, 'env>,
+    under_way: VecDeque<ScopedJoinHandle<'scope, Result<(), Failure>>>,
+}
+
+impl<'scope> Stores<'scope, '_> {
+    /// Writes at once; more would only hold more tables.
+    const MOST: usize = 4;
+
+    /// Begins a write; fails when one before it has failed.
+    fn add(&mut self, write: impl FnOnce() -> Result<(), Failure> + Send + 'scope) -> Result<(), Failure> {
+        while self.under_way.len() >= Self::MOST || self.under_way.front().is_some_and(ScopedJoinHandle::is_finished) {
+            self.wait()?;
+        }
+        self.under_way.push_back(self.scope.spawn(write));
+        Ok(())
+    }
+
+    /// Waits for all writes.
+    fn end(mut self) -> Result<(), Failure> {
+        while !self.under_way.is_empty() {
+            self.wait()?;
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<(), Failure> {
+        let write = self.under_way.pop_front().map(ScopedJoinHandle::join);
+        write.unwrap_or(Ok(Ok(()))).map_err(|_| Failure::internal("a cell could not be written"))?
+    }
 }
 
 /// Names files of cells that are not what was written; these cells are computed again.
