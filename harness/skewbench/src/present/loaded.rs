@@ -8,7 +8,7 @@ use skewbench_store::{CellId, CellStatus, Run, RunData, StoreError, Table};
 
 use super::values::NOT_COMPUTED;
 use crate::cells::{CellSpec, REPLAYED_TABLE, Resources, STEPS_TABLE, WAVES_TABLE, WINDOWS_TABLE, WavesCell};
-use crate::experiment::{At, Expanded, Scale, expand, recorded};
+use crate::experiment::{At, Expanded, Scale, describe, expand, recorded};
 use crate::failure::Failure;
 use crate::metrics::{LinearTimes, WavesView, WindowsView};
 use crate::scheduler::store_failure;
@@ -167,9 +167,10 @@ impl Loaded {
         };
         let peak = table.u64("peak_bytes").ok()?.iter().copied().max().unwrap_or(0);
         Some(format!(
-            "At {}: the most loaded rank of a domain has at most {:.3} of the mean pairs{tiles}. Idle ranks {}, replicated KV \
-             heads {}, padding tokens {}. A rank holds at most {:.2} GiB for one layer's attention.",
-            cell.coordinates(),
+            "At {}: the most loaded rank of a domain (the ranks that exchange work with each other in one wave: a CP group, or the \
+             ranks of a pool) has at most {:.3} of the mean pairs{tiles}. Idle ranks {}, replicated KV heads {}, padding tokens {}. A \
+             rank holds at most {:.2} GiB for one layer's attention.",
+            cell.coordinates().as_object().map(describe).unwrap_or_default(),
             ratio(max),
             greatest("idle_ranks")?,
             greatest("replicated_kv_heads")?,

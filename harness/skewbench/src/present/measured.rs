@@ -31,6 +31,16 @@ pub fn measured_page(published: &[Published]) -> Page {
         add(&mut page, run);
     }
     page.method = method();
+    let elsewhere: Vec<String> = published
+        .iter()
+        .flat_map(|run| run.runs.iter().map(move |r| (&run.name, r)))
+        .map(|(name, r)| {
+            format!("{}: {}. Its pages: skewbench report results/published/{name}/{}", r.folder, r.about, r.folder)
+        })
+        .collect();
+    if !elsewhere.is_empty() {
+        page.method.push(Section { title: "Stored runs that are not on this page".into(), paragraphs: elsewhere });
+    }
     page
 }
 
@@ -38,12 +48,6 @@ fn add(page: &mut Page, run: &Published) {
     let name = &run.name;
     page.text.push(format!("{name}: {}", run.title));
     page.text.extend(run.notes.iter().map(|note| format!("{name}: {note}")));
-    page.text.extend(run.runs.iter().map(|r| {
-        format!(
-            "{name} also holds {}: {}. skewbench report results/published/{name}/{} draws it in a copy of the source tree.",
-            r.folder, r.about, r.folder
-        )
-    }));
     page.facts.push(("run".into(), name.clone()));
     page.facts.extend(run.card.facts());
     if let Some(peer) = run.peers.first() {
