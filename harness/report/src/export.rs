@@ -1,6 +1,6 @@
 //! A figure's numbers for other programs: CSV and LaTeX.
 
-use crate::figure::{Cell, Column, Figure};
+use crate::figure::{Cell, Column, Figure, Table};
 use crate::number;
 use crate::text;
 
@@ -45,11 +45,11 @@ fn csv_field(text: &str) -> String {
 }
 
 /// Which columns hold numbers only, and with how many decimals.
-pub(crate) fn decimals(figure: &Figure) -> Vec<Option<usize>> {
-    (0..figure.table.columns.len())
+pub(crate) fn decimals(table: &Table) -> Vec<Option<usize>> {
+    (0..table.columns.len())
         .map(|i| {
             let mut numbers = Vec::new();
-            for row in &figure.table.rows {
+            for row in &table.rows {
                 match row.get(i) {
                     Some(Cell::Number(value)) => numbers.push(*value),
                     Some(Cell::Text(_)) => return None,
@@ -64,7 +64,7 @@ pub(crate) fn decimals(figure: &Figure) -> Vec<Option<usize>> {
 /// The table for LaTeX with the booktabs package.
 pub(crate) fn latex(figure: &Figure) -> String {
     let table = &figure.table;
-    let decimals = decimals(figure);
+    let decimals = decimals(table);
     let long = table.rows.len() > LONG_TABLE;
     let environment = if long { "longtable" } else { "tabular" };
     let mut out = format!(

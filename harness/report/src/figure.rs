@@ -28,6 +28,8 @@ pub struct Figure {
     pub systems: Vec<String>,
     /// Names of the workloads it shows, for links between pages.
     pub workloads: Vec<String>,
+    /// The numbers of the picture in few rows, where the table has very many: the page shows it in the table's place.
+    pub digest: Option<Table>,
     /// The numbers.
     pub table: Table,
     /// The same table as a Parquet file, where the caller has one; written as it is.

@@ -30,8 +30,8 @@ pub use figure::{
     Table,
 };
 pub use model::{
-    Citation, Download, Failure, Kind, Page, RunCard, Section, Site, Status, SummaryRow, SystemCard, Verdict,
-    WorkloadCard,
+    Answer, Citation, Download, Failure, Kind, Page, RunCard, Section, Site, Status, SummaryRow, SystemCard,
+    SystemOption, Verdict, WorkloadCard,
 };
 pub use names::FIXED as FIXED_PAGES;
 pub use render::{Rendered, render};

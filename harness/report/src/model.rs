@@ -21,6 +21,10 @@ pub struct Site {
     pub verdict: Vec<String>,
     /// The answer in one picture.
     pub picture: Option<Figure>,
+    /// What a reader asks beside that, each with what the runs say of it.
+    pub answers: Vec<Answer>,
+    /// What the first page shows below the answers: tables that their sentences rest on.
+    pub overview: Vec<Figure>,
     /// The command line that made the run.
     pub command: String,
     /// Source revision, with a mark where the tree was not clean.
@@ -62,6 +66,18 @@ pub struct Site {
     pub pages: Vec<Page>,
     /// How the report is found and cited.
     pub citation: Citation,
+}
+
+/// A question of a reader, what the runs say of it, and where that stands.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Answer {
+    /// The question.
+    pub question: String,
+    /// The answer, in paragraphs that quote values of the runs.
+    pub text: Vec<String>,
+    /// Ids of figures and names of further pages with the values; those that the report does not have are left out.
+    pub links: Vec<String>,
 }
 
 /// What search engines and reference managers read.
@@ -226,14 +242,26 @@ pub struct SystemCard {
     pub description: String,
     /// Where it was published.
     pub source: String,
-    /// Options in force: name, value.
-    pub options: Vec<(String, String)>,
+    /// Options in force.
+    pub options: Vec<SystemOption>,
     /// What a reader has to know before comparing it.
     pub notes: Vec<String>,
     /// Where it wins and where it loses, in sentences that quote values of the run.
     pub findings: Vec<String>,
     /// Figures of its page: how it stands against others, a wave over time. Their ids differ from those of all other figures.
     pub figures: Vec<Figure>,
+}
+
+/// An option of a system.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SystemOption {
+    /// Name as in experiments.
+    pub name: String,
+    /// Value in force.
+    pub value: String,
+    /// What it sets.
+    pub meaning: String,
 }
 
 /// What a workload is.

@@ -5,7 +5,7 @@ use tera::Context;
 
 use crate::error::ReportError;
 use crate::figure::Figure;
-use crate::model::{Citation, Page, Section, Site, SummaryRow, SystemCard, WorkloadCard};
+use crate::model::{Citation, Page, Section, Site, SummaryRow, SystemCard, SystemOption, WorkloadCard};
 use crate::names::Names;
 use crate::palette::{self, Looks};
 use crate::templates::Templates;
@@ -65,6 +65,14 @@ struct SiteWords<'a> {
     verdict: &'a [String],
 }
 
+/// A question of a reader with its answer.
+#[derive(Serialize)]
+struct AnswerView<'a> {
+    question: &'a str,
+    text: &'a [String],
+    links: Vec<Link>,
+}
+
 /// The words of a further page.
 #[derive(Serialize)]
 struct PageWords<'a> {
@@ -83,7 +91,7 @@ struct SystemWords<'a> {
     planner: &'a str,
     description: &'a str,
     source: &'a str,
-    options: &'a [(String, String)],
+    options: &'a [SystemOption],
     notes: &'a [String],
     findings: &'a [String],
 }
@@ -175,7 +183,8 @@ pub(crate) fn looks(site: &Site) -> Looks {
 pub(crate) fn figures(site: &Site) -> Vec<&Figure> {
     let pages = site.pages.iter().flat_map(|p| &p.figures);
     let systems = site.systems.iter().flat_map(|s| &s.figures);
-    site.picture.iter().chain(&site.figures).chain(systems).chain(pages).chain(&site.comparisons).collect()
+    let first = site.picture.iter().chain(&site.overview);
+    first.chain(&site.figures).chain(systems).chain(pages).chain(&site.comparisons).collect()
 }
 
 struct Maker<'a, 'b> {
@@ -248,6 +257,12 @@ impl<'a> Maker<'a, '_> {
         Link { href: self.names.figure(&figure.id), label: figure.id.clone(), note: figure.title.clone() }
     }
 
+    /// The page of a figure of this id, or the further page of this name.
+    fn link(&self, name: &str) -> Option<Link> {
+        let figure = self.site.figures.iter().find(|f| f.id == name).map(|f| self.figure_link(f));
+        figure.or_else(|| self.site.pages.iter().find(|p| p.name == name).map(page_link))
+    }
+
     fn system_link(&self, name: &str) -> Link {
         let card = self.site.systems.iter().find(|s| s.name == name);
         let note = card.map(|c| first_sentence(&c.description)).unwrap_or_default();
@@ -301,8 +316,10 @@ impl<'a> Maker<'a, '_> {
         );
         context.insert("figures", &figures);
         context.insert("summary", &self.rows(|row| row.system == system.name)?);
-        let shown = self.site.figures.iter().filter(|f| f.systems.contains(&system.name));
-        context.insert("shown", &shown.map(|f| self.figure_link(f)).collect::<Vec<_>>());
+        let figures = self.site.figures.iter().filter(|f| f.systems.contains(&system.name));
+        let names = |page: &&Page| page.figures.iter().any(|f| f.systems.contains(&system.name));
+        let pages = self.site.pages.iter().filter(names).map(page_link);
+        context.insert("shown", &figures.map(|f| self.figure_link(f)).chain(pages).collect::<Vec<_>>());
         self.page(file.trim_end_matches(".html"), "system.html", &context, drawn)
     }
 
@@ -389,9 +406,7 @@ impl<'a> Maker<'a, '_> {
                 verdict: &site.verdict,
             },
         );
-        let further =
-            |p: &Page| Link { href: format!("{}.html", p.name), label: p.title.clone(), note: p.subtitle.clone() };
-        context.insert("pages", &site.pages.iter().map(further).collect::<Vec<_>>());
+        context.insert("pages", &site.pages.iter().map(page_link).collect::<Vec<_>>());
         context.insert("runs", &site.runs.len());
         context.insert("facts", &self.facts());
         let mut drawn = Vec::new();
@@ -400,6 +415,15 @@ impl<'a> Maker<'a, '_> {
             context.insert("picture", &view);
             drawn.push((figure, file));
         }
+        let answers = site.answers.iter().map(|a| AnswerView {
+            question: &a.question,
+            text: &a.text,
+            links: a.links.iter().filter_map(|name| self.link(name)).collect(),
+        });
+        context.insert("answers", &answers.collect::<Vec<_>>());
+        let (overview, files) = self.draw(&site.overview)?;
+        context.insert("overview", &overview);
+        drawn.extend(files);
         context.insert("summary", &self.rows(|_| true)?);
         context.insert("failures", &site.failures.len());
         context.insert("figures", &site.figures.iter().map(|f| self.figure_link(f)).collect::<Vec<_>>());
@@ -407,6 +431,10 @@ impl<'a> Maker<'a, '_> {
         context.insert("workloads", &site.workloads.iter().map(|w| self.workload_link(&w.name)).collect::<Vec<_>>());
         self.page("index", "index.html", &context, drawn)
     }
+}
+
+fn page_link(page: &Page) -> Link {
+    Link { href: format!("{}.html", page.name), label: page.title.clone(), note: page.subtitle.clone() }
 }
 
 /// A text up to its first full stop.

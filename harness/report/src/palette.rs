@@ -168,7 +168,7 @@ const MARKERS: [Marker; 7] =
 pub(crate) struct Look {
     pub(crate) paint: Paint,
     pub(crate) marker: Marker,
-    /// Dashes of its line where that has no markers: from the ninth series on, since colours repeat.
+    /// Dashes of its line: from the ninth series on, since colours repeat.
     pub(crate) dash: Option<&'static str>,
 }
 

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::error::ReportError;
 use crate::export;
-use crate::figure::{Cell, Figure};
+use crate::figure::{Cell, Figure, Table};
 use crate::model::{Status, SummaryRow, Verdict};
 use crate::names::Names;
 use crate::number;
@@ -17,6 +17,8 @@ use crate::plot::{self, Style};
 const FOLD_BEYOND: usize = 40;
 /// Rows of a table that a page shows; its files have all.
 const MOST_ROWS: usize = 100;
+/// Rows of a digest that a page shows.
+const MOST_DIGEST_ROWS: usize = 300;
 /// Rows of a table that is also written for LaTeX, which sets it on few pages.
 pub(crate) const MOST_LATEX_ROWS: usize = 300;
 /// Cells with more characters than this are broken over lines.
@@ -62,7 +64,13 @@ pub(crate) struct FigureView<'a> {
     columns: usize,
     legend: Vec<LegendView>,
     not_drawn: usize,
+    /// The table that the page shows: the digest where there is one.
     table: TableView<'a>,
+    /// Rows of the files.
+    rows: usize,
+    /// Whether the page shows a digest of the files.
+    digested: bool,
+    latex: bool,
     parquet: bool,
     /// Whether it is there as a LaTeX document.
     pgfplots: bool,
@@ -87,7 +95,6 @@ struct TableView<'a> {
     count: usize,
     /// Rows that the page shows.
     shown: usize,
-    latex: bool,
     folded: bool,
 }
 
@@ -221,15 +228,20 @@ fn figure_view<'a>(figure: &'a Figure, style: &Style<'_>, legend: &[plot::Entry]
         columns,
         legend,
         not_drawn,
-        table: table_view(figure),
+        table: match &figure.digest {
+            Some(digest) => table_view(digest, MOST_DIGEST_ROWS),
+            None => table_view(&figure.table, MOST_ROWS),
+        },
+        rows: figure.table.rows.len(),
+        digested: figure.digest.is_some(),
+        latex: figure.table.rows.len() <= MOST_LATEX_ROWS,
         parquet: figure.parquet.is_some(),
         pgfplots: pgfplots::possible(figure),
     })
 }
 
-fn table_view(figure: &Figure) -> TableView<'_> {
-    let decimals = export::decimals(figure);
-    let table = &figure.table;
+fn table_view(table: &Table, most: usize) -> TableView<'_> {
+    let decimals = export::decimals(table);
     let cell = |row: &[Cell], i: usize, decimals: Option<usize>| match row.get(i) {
         Some(Cell::Number(value)) => CellView {
             text: decimals.map_or_else(|| number::significant(*value, 4), |d| number::fixed(*value, d)),
@@ -257,12 +269,11 @@ fn table_view(figure: &Figure) -> TableView<'_> {
         rows: table
             .rows
             .iter()
-            .take(MOST_ROWS)
+            .take(most)
             .map(|row| decimals.iter().enumerate().map(|(i, d)| cell(row, i, *d)).collect())
             .collect(),
         count: table.rows.len(),
-        shown: table.rows.len().min(MOST_ROWS),
-        latex: table.rows.len() <= MOST_LATEX_ROWS,
+        shown: table.rows.len().min(most),
         folded: table.rows.len() > FOLD_BEYOND,
     }
 }

@@ -9,8 +9,9 @@ use std::fs;
 use common::{assert_no_leftovers, check_page, check_xml, horizontal, numeric, rendered, site};
 use proptest::prelude::*;
 use skewbench_report::{
-    Activity, Axis, Cell, Citation, Download, Failure, HeatCell, Lane, Mark, Named, Panel, Point, Quantiles,
-    ReportError, RunCard, Scale, Side, Site, Span, SummaryRow, SystemCard, Verdict, WorkloadCard, render,
+    Activity, Answer, Axis, Cell, Citation, Download, Failure, Figure, HeatCell, Lane, Mark, Named, Panel, Point,
+    Quantiles, ReportError, RunCard, Scale, Side, Site, Span, SummaryRow, SystemCard, SystemOption, Table, Verdict,
+    WorkloadCard, render,
 };
 
 #[test]
@@ -53,7 +54,7 @@ fn further_pages_stand_beside_the_first() {
     let mut site = site(vec![numeric(vec![Mark::Reference { label: "bound".into(), side: Side::Y, value: 2.0 }])]);
     let mut figure = site.figures[0].clone();
     figure.id = "more".into();
-    let table = skewbench_report::Figure { id: "table-alone".into(), panels: Vec::new(), ..figure.clone() };
+    let table = Figure { id: "table-alone".into(), panels: Vec::new(), ..figure.clone() };
     let page = skewbench_report::Page {
         name: "further".into(),
         title: "More & more".into(),
@@ -278,13 +279,15 @@ fn everywhere(name: &str) -> Site {
         field.clone_from(&text);
     }
     site.verdict = vec![text.clone()];
+    site.answers =
+        vec![Answer { question: text.clone(), text: vec![text.clone()], links: vec![text.clone(), "fig1".into()] }];
     site.environment = vec![(text.clone(), text.clone())];
     site.failures =
         vec![Failure { experiment: text.clone(), cell: text.clone(), reason: text.clone(), ..Failure::default() }];
     site.systems = vec![SystemCard {
         name: text.clone(),
         placement: text.clone(),
-        options: vec![(text.clone(), text.clone())],
+        options: vec![SystemOption { name: text.clone(), value: text.clone(), meaning: text.clone() }],
         notes: vec![text.clone()],
         findings: vec![text.clone()],
         ..SystemCard::default()
@@ -314,6 +317,42 @@ fn everywhere(name: &str) -> Site {
         ..SummaryRow::default()
     }];
     site
+}
+
+fn page(site: &Site, name: &str) -> String {
+    rendered(site).0.into_iter().find(|(file, _)| file == name).map(|(_, text)| text).unwrap()
+}
+
+#[test]
+fn questions_are_answered_on_the_first_page() {
+    let mut site = site(vec![numeric(Vec::new())]);
+    let costs = Figure { id: "costs".into(), table: site.figures[0].table.clone(), ..Figure::default() };
+    site.overview = vec![costs];
+    site.answers = vec![Answer {
+        question: "Does it suffice?".into(),
+        text: vec!["It does.".into()],
+        links: vec!["fig1".into(), "nowhere".into()],
+    }];
+    let page = page(&site, "index.html");
+    for part in ["Does it suffice?", "It does.", "href=\"fig1.html\"", "id=\"costs\"", "href=\"data/costs.csv\""] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(!page.contains("nowhere"));
+}
+
+#[test]
+fn a_digest_stands_for_a_long_table() {
+    let mut site = site(vec![numeric(Vec::new())]);
+    let figure = &mut site.figures[0];
+    let row = figure.table.rows[0].clone();
+    figure.table.rows = vec![row; 150];
+    let long = page(&site, "fig1.html");
+    assert!(long.contains("the first 100 of 150 rows; the files below have all 150"));
+    let short = vec![vec!["libra".into(), 0.5.into()]];
+    let columns = site.figures[0].table.columns.clone();
+    site.figures[0].digest = Some(Table { columns, rows: short });
+    let page = page(&site, "fig1.html");
+    assert!(page.contains("All 150 rows") && page.contains("Values of the picture") && page.contains("libra"));
 }
 
 #[test]

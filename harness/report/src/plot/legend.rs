@@ -129,7 +129,7 @@ fn glyph(canvas: &mut Canvas, glyph: Glyph) {
     let ends = [(1.0, middle), (WIDTH - 1.0, middle)];
     match glyph {
         Glyph::Line(look) => {
-            canvas.path(&ends, look.paint, 1.8, None);
+            canvas.path(&ends, look.paint, 1.8, look.dash);
             canvas.marker((center, middle), MARKER, look.marker, look.paint);
         }
         Glyph::Dot(look) => canvas.marker((center, middle), MARKER, look.marker, look.paint),

@@ -155,7 +155,7 @@ impl Plot<'_> {
 
     fn line(&mut self, canvas: &mut Canvas, series: &str, points: &[Point], look: Look, joined: bool) {
         if joined {
-            self.runs(canvas, points, look.paint, 1.8, None);
+            self.runs(canvas, points, look.paint, 1.8, look.dash);
         } else {
             self.not_drawn += points.iter().filter(|p| self.place(p).is_none()).count();
         }

@@ -14,6 +14,8 @@ use crate::text;
 pub(crate) const FONT: f64 = 12.0;
 /// Font size of panel titles, in pixels.
 pub(crate) const TITLE_FONT: f64 = 13.5;
+/// Width of bold letters over that of others.
+pub(crate) const BOLD: f64 = 1.12;
 /// Height of a line of labels.
 pub(crate) const LINE: f64 = 15.5;
 /// Radius of a marker.
@@ -96,7 +98,7 @@ fn has_names(panel: &Panel) -> bool {
 fn title(canvas: &mut Canvas, panel: &Panel, width: f64) -> f64 {
     let mut y = 2.0;
     if !panel.title.is_empty() {
-        for line in text::wrap(&panel.title, TITLE_FONT * 1.06, width, 2) {
+        for line in text::wrap(&panel.title, TITLE_FONT * BOLD, width, 2) {
             y += 17.0;
             canvas.text((0.0, y - 8.5), &line, TITLE_FONT, Paint::Ink, Align::Left, true);
         }

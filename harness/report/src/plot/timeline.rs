@@ -3,7 +3,7 @@
 use crate::canvas::{Align, Canvas, Stroke};
 use crate::figure::{Activity, Axis, Lane, Mark, Panel};
 use crate::palette::Paint;
-use crate::plot::panel::{FONT, TITLE_FONT, label_above, label_below, no_data, ticks_below};
+use crate::plot::panel::{BOLD, FONT, TITLE_FONT, label_above, label_below, no_data, ticks_below};
 use crate::scale::{Fit, Numeric};
 use crate::text;
 
@@ -14,8 +14,6 @@ const LANE: (f64, f64) = (1.6, 18.0);
 /// Parts of the width that are looked at as one: what a rank does most of that time is drawn. As many at any width, so that
 /// drawings of several widths share their strokes.
 const SAMPLES: usize = 150;
-/// Width of bold letters over that of others.
-const BOLD: f64 = 1.12;
 /// Samples of a picture at most, up to which there are so many.
 const MOST_SAMPLES: usize = 30_000;
 

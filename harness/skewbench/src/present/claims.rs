@@ -1,3 +1,4 @@
+use super::values::ALL;
 use super::{Loaded, Value};
 use crate::experiment::Metric;
 
@@ -25,7 +26,7 @@ fn word(holds: bool) -> &'static str {
 
 fn datasets<'a>(values: &[&'a Value], metric: Metric) -> Vec<&'a str> {
     let mut names: Vec<&str> = Vec::new();
-    for v in values.iter().filter(|v| v.metric == metric) {
+    for v in values.iter().filter(|v| v.metric == metric && v.dataset != ALL) {
         if !names.contains(&v.dataset.as_str()) {
             names.push(&v.dataset);
         }

@@ -4,8 +4,11 @@ use skewbench_report::{Cell, Column, Figure, Kind, Mark, Named, Panel, Point, Qu
 use skewbench_store::stats::quantile;
 use skewbench_store::{Reference, ReferenceEntry};
 
+use super::costs::memory_note;
+use super::digest::digest;
 use super::findings::findings;
 use super::summary::metric_name;
+use super::values::ALL;
 use super::{Loaded, Value, linear_name, spread, swept, tuning_results};
 use crate::cells::Resources;
 use crate::experiment::{self, Axis, Metric, describe};
@@ -43,9 +46,14 @@ pub fn figure(loaded: &Loaded, resources: &Resources, values: &[Value], referenc
         panels,
         caption: caption(loaded, values),
         findings: findings(loaded, resources, values, reference),
-        notes: e.differs.iter().cloned().chain(tuning_results(loaded).iter().map(|r| r.sentence())).collect(),
+        notes: {
+            let tuned = tuning_results(loaded);
+            let memory = memory_note(loaded, resources, values);
+            e.differs.iter().cloned().chain(memory).chain(tuned.iter().map(|r| r.sentence())).collect()
+        },
         systems: distinct(values.iter().map(|v| v.system.as_str())),
         workloads: distinct(values.iter().map(|v| v.dataset.as_str())),
+        digest: digest(loaded, values),
         table: table(values, reference, &e.figure),
         ..Figure::default()
     }
@@ -89,7 +97,8 @@ fn entry<'a>(reference: &'a Reference, figure: &str, value: &Value) -> Option<&'
 
 /// Values of a panel that a line or bar may show: of several readings the headline one.
 pub(super) fn headline(value: &Value) -> bool {
-    value.text("base").is_none_or(|b| b != "own")
+    value.dataset != ALL
+        && value.text("base").is_none_or(|b| b != "own")
         && value.text("transfers").is_none_or(|t| t == "charged")
         && value.text("pass").is_none_or(|p| p == "both")
 }
@@ -109,7 +118,10 @@ fn line_panels(loaded: &Loaded, values: &[Value], reference: &Reference) -> Vec<
         Axis::Pool => "sequences of a pool (P)".to_owned(),
         other => other.name().replace('_', " "),
     };
-    let shown: Vec<&Value> = values.iter().filter(|v| v.metric == *metric && headline(v)).collect();
+    // Beside the layout's own ranks a scaling has the single ones that it is relative to, which no other axis shows.
+    let swept_dp = e.plot.x == Axis::Dp || !e.sweep.dp.is_empty() || e.layout.dp == 1 || *metric != Metric::Scaling;
+    let own_dp = |v: &Value| swept_dp || v.number("dp") != Some(1.0);
+    let shown: Vec<&Value> = values.iter().filter(|v| v.metric == *metric && headline(v) && own_dp(v)).collect();
     let scale = match &e.plot.x {
         Axis::Swept(_) | Axis::Block | Axis::Step => swept::scale(shown.iter().filter_map(|v| v.number(coordinate))),
         _ => Scale::Log2,
@@ -137,22 +149,20 @@ fn line_panels(loaded: &Loaded, values: &[Value], reference: &Reference) -> Vec<
                 marks.push(Mark::Curve { label: "ideal".into(), points });
             }
             for system in distinct(here.iter().map(|v| v.system.as_str())) {
-                let points: Vec<Point> = here
-                    .iter()
-                    .filter(|v| v.system == system)
-                    .filter_map(|v| {
-                        let e = v.estimated.as_ref().ok()?;
-                        Some(Point {
-                            x: v.number(coordinate)?,
-                            y: e.value,
-                            low: e.interval.map(|i| i.0),
-                            high: e.interval.map(|i| i.1),
-                        })
-                    })
-                    .collect();
+                let mut points: Vec<Point> =
+                    here.iter().filter(|v| v.system == system).filter_map(|v| point(v, coordinate)).collect();
+                // What has no pools has one value, which holds at every size of them.
+                if let ([one], Axis::Pool) = (points.as_slice(), &e.plot.x) {
+                    let one = *one;
+                    let positions = here.iter().filter_map(|v| v.number(coordinate)).map(|x| Point { x, ..one });
+                    points = positions.collect();
+                    points.sort_by(|a, b| a.x.total_cmp(&b.x));
+                    points.dedup_by(|a, b| a.x == b.x);
+                }
                 marks.push(Mark::Line { series: system, points });
             }
-            let all: Vec<&Value> = values.iter().filter(|v| v.metric == *metric && belongs(v)).collect();
+            let all: Vec<&Value> = values.iter().filter(|v| v.metric == *metric && belongs(v) && own_dp(v)).collect();
+            marks.extend(other_readings(&all, coordinate, reference, &e.figure));
             marks.extend(published_points(&all, coordinate, reference, &e.figure));
             let mode = mode.as_ref().map(|mode| format!("{mode} linear work")).unwrap_or_default();
             let title: Vec<&str> =
@@ -160,12 +170,36 @@ fn line_panels(loaded: &Loaded, values: &[Value], reference: &Reference) -> Vec<
             panels.push(Panel {
                 title: title.join(", "),
                 x: axis(&label, "", scale),
-                y: axis(metric.label(), unit_text(metric.unit()), Scale::Auto),
+                y: axis(&metric_label(*metric, &e.plot.baseline), unit_text(metric.unit()), Scale::Auto),
                 marks,
             });
         }
     }
     panels
+}
+
+fn point(value: &Value, coordinate: &str) -> Option<Point> {
+    let e = value.estimated.as_ref().ok()?;
+    let (low, high) = e.interval.unzip();
+    Some(Point { x: value.number(coordinate)?, y: e.value, low, high })
+}
+
+/// Values that a published number stands beside and that are not what lines show: the same without transfers. Without them the
+/// picture would put the number beside another value than its verdict does.
+fn other_readings(all: &[&Value], coordinate: &str, reference: &Reference, figure: &str) -> Vec<Mark> {
+    let stated = |v: &&&Value| !headline(v) && entry(reference, figure, v).is_some();
+    distinct(all.iter().filter(stated).map(|v| v.system.as_str()))
+        .into_iter()
+        .map(|system| {
+            let own = all.iter().filter(|v| v.system == system && v.text("transfers") == Some("left_out"));
+            let mut points: Vec<Point> = own.filter_map(|v| point(v, coordinate)).collect();
+            points.sort_by(|a, b| a.x.total_cmp(&b.x));
+            Mark::Curve {
+                label: format!("{system}, transfers left out: what the published values stand beside"),
+                points,
+            }
+        })
+        .collect()
 }
 
 fn published_points(here: &[&Value], coordinate: &str, reference: &Reference, figure: &str) -> Vec<Mark> {
@@ -252,16 +286,16 @@ fn bar_panels(loaded: &Loaded, values: &[Value], reference: &Reference) -> Vec<P
                 .filter_map(|v| Some(Mark::Bars { series: v.system.clone(), values: vec![named(v)?] }))
                 .collect();
             for network in ["half", "double"] {
-                let band: Vec<Named> = values
+                let of = values
                     .iter()
                     .filter(|v| v.metric == Metric::NetworkBand && *metric == Metric::StragglerMean)
-                    .filter(|v| belongs(v) && v.text("network") == Some(network))
-                    .filter_map(named)
-                    .map(|n| Named { low: None, high: None, ..n })
-                    .collect();
-                if !band.is_empty() {
-                    marks
-                        .push(Mark::Dots { series: format!("at {network} the bandwidth between nodes"), values: band });
+                    .filter(|v| belongs(v) && v.text("network") == Some(network));
+                let steps: BTreeSet<u64> = of.clone().filter_map(|v| Some(v.estimated.as_ref().ok()?.n)).collect();
+                let band: Vec<Named> = of.filter_map(named).map(|n| Named { low: None, high: None, ..n }).collect();
+                if let (Some(least), Some(most)) = (steps.first(), steps.last()) {
+                    let n = if least == most { most.to_string() } else { format!("{least} to {most}") };
+                    let series = format!("at {network} the bandwidth between nodes (n = {n})");
+                    marks.push(Mark::Dots { series, values: band });
                 }
             }
             let published: Vec<Named> = here
@@ -277,7 +311,7 @@ fn bar_panels(loaded: &Loaded, values: &[Value], reference: &Reference) -> Vec<P
             let categories = here.iter().map(|v| v.system.clone()).collect();
             panels.push(Panel {
                 title: swept::title(&dataset, &aside),
-                x: axis(metric.label(), unit_text(metric.unit()), Scale::Auto),
+                x: axis(&metric_label(*metric, &e.plot.baseline), unit_text(metric.unit()), Scale::Auto),
                 y: skewbench_report::Axis { scale: Scale::Category, categories, ..Default::default() },
                 marks,
             });
@@ -327,6 +361,18 @@ fn box_panels_of(loaded: &Loaded, resources: &Resources, aside: Option<String>) 
         }
     }
     panels
+}
+
+/// Words for the axis of a metric; a ratio says of what to what.
+pub(super) fn metric_label(metric: Metric, baseline: &str) -> String {
+    let label = metric.label();
+    match metric {
+        Metric::Speedup | Metric::SpeedupMax => format!("{label}: latency of {baseline} / that of the system"),
+        Metric::ThroughputSpeedup => format!("{label}: throughput of the system / that of {baseline}"),
+        Metric::NormalisedMean => format!("straggler latency of the system / that of {baseline}"),
+        Metric::Scaling => format!("throughput of the system / that of {baseline} at DP = 1"),
+        _ => label.to_owned(),
+    }
 }
 
 pub(super) fn axis(label: &str, unit: &str, scale: Scale) -> skewbench_report::Axis {
@@ -385,4 +431,43 @@ fn table(values: &[Value], reference: &Reference, figure: &str) -> Table {
         })
         .collect();
     Table { columns, rows }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::metrics::Estimated;
+
+    #[test]
+    fn ratios_name_what_they_are_over() {
+        assert!(metric_label(Metric::Speedup, "ring").ends_with("latency of ring / that of the system"));
+        assert!(metric_label(Metric::NormalisedMean, "ring").ends_with("that of ring"));
+        assert_eq!(metric_label(Metric::Mfu, "ring"), Metric::Mfu.label());
+    }
+
+    #[test]
+    fn a_published_number_stands_beside_the_values_that_it_is_judged_by() {
+        let text = "paper = \"p\"\n[[entry]]\nid = \"a\"\nfigure = \"fig11\"\ndataset = \"w\"\nsystem = \"ulysses\"\nmetric = \"scaling\"\n\
+            at = { dp = 8, transfers = \"left_out\" }\nvalue = 4.66\nunit = \"1\"\nsource = \"s\"\n";
+        let reference = Reference::parse(text, "test.toml").unwrap();
+        let value = |dp: u32, transfers: &str, value: f64| Value {
+            metric: Metric::Scaling,
+            unit: "1",
+            dataset: "w".into(),
+            system: "ulysses".into(),
+            at: json!({ "dp": dp, "transfers": transfers }).as_object().cloned().unwrap_or_default(),
+            estimated: Ok(Estimated::exact(value, 1)),
+            simulated: true,
+        };
+        let all =
+            [value(8, "charged", 4.5), value(8, "left_out", 4.4), value(4, "left_out", 2.6), value(4, "charged", 2.7)];
+        let all: Vec<&Value> = all.iter().collect();
+        let marks = other_readings(&all, "dp", &reference, "fig11");
+        let [Mark::Curve { points, .. }] = marks.as_slice() else { panic!("{marks:?}") };
+        assert_eq!(points.iter().map(|p| (p.x, p.y)).collect::<Vec<_>>(), [(4.0, 2.6), (8.0, 4.4)]);
+        // What was published of the values that lines show needs no other curve.
+        assert!(other_readings(&all[3..], "dp", &reference, "fig11").is_empty());
+    }
 }

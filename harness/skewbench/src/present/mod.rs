@@ -1,8 +1,11 @@
 //! From stored samples to values, from values to figures, summary rows and the report.
 
+mod answers;
 mod cards;
 mod claims;
 mod comparing;
+mod costs;
+mod digest;
 mod figures;
 mod findings;
 mod imported;
@@ -10,7 +13,9 @@ mod loaded;
 mod measured;
 mod overview;
 mod paired;
+mod planning;
 mod proxy;
+mod reasons;
 mod recommend;
 mod runs;
 mod site;

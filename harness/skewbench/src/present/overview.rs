@@ -3,6 +3,7 @@ use skewbench_store::Reference;
 
 use super::figures::distinct;
 use super::recommend::{self, recommendations, sentences};
+use super::standing::compared;
 use super::summary::published;
 use super::{Loaded, Value};
 use crate::cells::Resources;
@@ -25,7 +26,10 @@ pub(super) fn picture(
         return recommend::picture(&recommendations(asked, resources));
     }
     let speedup = |v: &&Value| v.metric == Metric::Speedup && v.estimated.is_ok();
-    let (loaded, values) = experiments.iter().find(|(_, values)| values.iter().any(|v| speedup(&v)))?;
+    let ranks = |values: &[Value]| values.iter().any(|v| speedup(&v));
+    let main = compared(experiments).filter(|(_, values)| ranks(values));
+    let first = || experiments.iter().find(|(_, values)| ranks(values)).map(|(l, values)| (l, values.as_slice()));
+    let (loaded, values) = main.or_else(first)?;
     let e = &loaded.expanded.found.experiment;
     let datasets: Vec<String> = (0..loaded.expanded.own_workloads).map(|w| loaded.expanded.dataset(w)).collect();
     let mut panels = Vec::new();
@@ -137,12 +141,16 @@ fn row(value: &Value, wave: &str, published: Option<f64>) -> Option<Vec<Cell>> {
 /// Sentences that quote values of the run.
 pub(super) fn verdict(experiments: &[(Loaded, Vec<Value>)], resources: &Resources) -> Vec<String> {
     let mut told = Vec::new();
+    let main = compared(experiments).map(|(loaded, _)| loaded);
     for (loaded, values) in experiments {
         if recommends(loaded) {
             told.extend(sentences(&recommendations(loaded, resources)));
             continue;
         }
-        let datasets = (0..loaded.expanded.own_workloads).map(|w| loaded.expanded.dataset(w));
+        // Of several experiments that rank systems the first page tells one; the others have figures of their own.
+        let telling = main.is_none_or(|main| std::ptr::eq(main, loaded));
+        let own = loaded.expanded.own_workloads;
+        let datasets = (0..own).filter(|_| telling).map(|w| loaded.expanded.dataset(w));
         let ranked: Vec<(String, &str)> = datasets
             .filter_map(|dataset| ranking(&loaded.expanded.found.experiment.plot.baseline, values, &dataset))
             .collect();

@@ -8,11 +8,12 @@ use skewbench_report::{
 use skewbench_store::{CellStatus, Column, Kind, Reference, RowStatus, StoreError, StrColumn, SummaryRow, Table};
 use skewbench_systems::registry;
 
-use super::claims::claims;
+use super::answers::answers;
 use super::overview::{picture, verdict};
 use super::summary::at_text;
 use super::{
-    Imported, Loaded, RunGroup, Value, cards, figure, imported_page, measured_page, runs, summary_rows, validation_page,
+    Imported, Loaded, RunGroup, Value, cards, costs, figure, imported_page, measured_page, planning, reasons, runs,
+    summary_rows, validation_page,
 };
 use crate::cells::Resources;
 use crate::failure::Failure;
@@ -37,8 +38,8 @@ pub struct Rendering<'a> {
 
 /// True for ids that figures of the report itself, its pages or the files beside a figure have.
 pub fn is_reserved(id: &str) -> bool {
-    const PAGES: [&str; 4] = ["answer", "imported", "measured", "validation"];
-    const BEGINNINGS: [&str; 4] = ["standing-", "system-", "wave-", "workload-"];
+    const PAGES: [&str; 6] = ["answer", "imported", "measured", costs::FIGURE, planning::PAGE, "validation"];
+    const BEGINNINGS: [&str; 6] = ["costs-", "planning-", "standing-", "system-", "wave-", "workload-"];
     FIXED_PAGES.contains(&id)
         || PAGES.contains(&id)
         || BEGINNINGS.iter().any(|beginning| id.starts_with(beginning))
@@ -72,16 +73,20 @@ pub fn render(
                 row.at.insert("run".into(), run.name.clone().into());
             }
         }
-        quantities.extend(
-            own.iter()
-                .filter(|r| r.published.is_some() || r.status != RowStatus::Ok)
-                .map(|row| Quantity { figure: figure.id.clone(), ..quantity(row) }),
-        );
+        let shown = own.iter().enumerate().filter(|(_, r)| r.published.is_some() || r.status != RowStatus::Ok);
+        quantities
+            .extend(shown.map(|(i, row)| (rows.len() + i, Quantity { figure: figure.id.clone(), ..quantity(row) })));
         figures.push(figure);
         rows.extend(own);
     }
+    // A reason may rest on rows of any figure.
+    for (i, quantity) in &mut quantities {
+        if quantity.reason.is_empty() {
+            quantity.reason = reasons::reason(&rows[*i], &rows, reference).unwrap_or_default();
+        }
+    }
     let mut site = site(rendering, resources, &rows, figures);
-    site.summary = quantities;
+    site.summary = quantities.into_iter().map(|(_, quantity)| quantity).collect();
     site.picture = picture(rendering.experiments, resources, reference);
     site.pages = pages(rendering.experiments)?;
     if rendering.runs.len() > 1 {
@@ -147,7 +152,9 @@ pub fn render_imported(imported: &Imported<'_>, templates: Option<&Path>, out: &
 fn pages(experiments: &[(Loaded, Vec<Value>)]) -> Result<Vec<Page>, Failure> {
     let machines = experiments.iter().filter_map(|(l, _)| l.expanded.machine.as_ref());
     let profiles: BTreeSet<&str> = machines.map(|m| m.profile.as_str()).collect();
-    Ok(vec![validation_page(&profiles, validation_of)?, measured_page(&published()?)])
+    let mut pages = vec![validation_page(&profiles, validation_of)?, measured_page(&published()?)];
+    pages.extend(planning::page(experiments));
+    Ok(pages)
 }
 
 fn site(rendering: &Rendering<'_>, resources: &Resources, rows: &[SummaryRow], figures: Vec<Figure>) -> Site {
@@ -165,7 +172,9 @@ fn site(rendering: &Rendering<'_>, resources: &Resources, rows: &[SummaryRow], f
         title: "skewbench: balance of attention in long-context training".into(),
         subtitle: "Published values beside ours, every number with its kind, interval and source".into(),
         question: QUESTION.into(),
-        verdict: verdict(rendering.experiments, resources).into_iter().chain(claims(rendering.experiments)).collect(),
+        verdict: verdict(rendering.experiments, resources),
+        answers: answers(rendering.experiments, resources, &figures),
+        overview: costs::table(rendering.experiments, resources).into_iter().collect(),
         command: rendering.command.clone(),
         revision: revision(rendering.experiments),
         profile: profile(rendering, resources),
@@ -174,7 +183,7 @@ fn site(rendering: &Rendering<'_>, resources: &Resources, rows: &[SummaryRow], f
         created_from: manifests().map(|m| short_hash(&m.inputs_hash)).collect::<Vec<_>>().join(", "),
         series_order: series,
         figures,
-        systems: cards::systems(rendering.experiments),
+        systems: cards::systems(rendering.experiments, resources),
         workloads: cards::workloads(rendering.experiments),
         method: method(rendering, resources),
         environment: environment(rendering.experiments),
@@ -209,7 +218,8 @@ fn citation() -> Citation {
 fn add_parquet(site: &mut Site) -> Result<(), Failure> {
     let pages = site.pages.iter_mut().flat_map(|p| &mut p.figures);
     let systems = site.systems.iter_mut().flat_map(|s| &mut s.figures);
-    let all = site.picture.iter_mut().chain(&mut site.figures).chain(systems).chain(pages).chain(&mut site.comparisons);
+    let first = site.picture.iter_mut().chain(&mut site.overview);
+    let all = first.chain(&mut site.figures).chain(systems).chain(pages).chain(&mut site.comparisons);
     for figure in all {
         figure.parquet = Some(parquet(&figure.table).map_err(Failure::internal)?);
     }

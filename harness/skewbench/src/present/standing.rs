@@ -78,6 +78,13 @@ pub(super) fn standing(experiments: &[(Loaded, Vec<Value>)], system: &str) -> Op
     })
 }
 
+/// The experiment that compares most systems, the first of several, with its values.
+pub(super) fn compared(experiments: &[(Loaded, Vec<Value>)]) -> Option<(&Loaded, &[Value])> {
+    let of = experiments.iter().filter(|(loaded, _)| compares_systems(loaded) && loaded.expanded.points.is_empty());
+    let most = of.rev().max_by_key(|(loaded, _)| loaded.expanded.systems.len());
+    most.map(|(loaded, values)| (loaded, values.as_slice()))
+}
+
 /// True for an experiment whose figure has a bar a system.
 fn compares_systems(loaded: &Loaded) -> bool {
     let plot = &loaded.expanded.found.experiment.plot;

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use skewbench_report::{HeatCell, Mark, Named, Panel, Scale};
 
-use super::figures::{axis, distinct, headline, unit_text};
+use super::figures::{axis, distinct, headline, metric_label, unit_text};
 use super::values::ALL;
 use super::{Loaded, Value};
-use crate::experiment::{Axis, Experiment, Plot, describe, short_name};
+use crate::experiment::{Axis, Experiment, Metric, Plot, describe, short_name};
 
 /// Coordinate of workloads where the experiment sweeps them.
 const WORKLOAD: &str = "name";
@@ -102,7 +102,7 @@ pub(super) fn dot_panels(loaded: &Loaded, values: &[Value]) -> Vec<Panel> {
         });
         Panel {
             title: title(&dataset, &aside),
-            x: axis(metric.label(), unit_text(metric.unit()), Scale::Auto),
+            x: axis(&metric_label(*metric, &plot.baseline), unit_text(metric.unit()), Scale::Auto),
             marks: marks.collect(),
             y: skewbench_report::Axis { scale: Scale::Category, categories, ..Default::default() },
         }
@@ -125,7 +125,7 @@ pub(super) fn heat_panels(loaded: &Loaded, values: &[Value]) -> Vec<Panel> {
             });
             let unit = if metric.unit() == "1" { String::new() } else { format!(" ({})", metric.unit()) };
             panels.push(Panel {
-                title: format!("{}, {system}: {}{unit}", title(&dataset, &aside), metric.label()),
+                title: format!("{}, {system}: {}{unit}", title(&dataset, &aside), heat_label(*metric, &plot.baseline)),
                 x: axis(&plot.x.name().replace('_', " "), "", Scale::Category),
                 y: axis(&y.name().replace('_', " "), "", Scale::Category),
                 marks: vec![Mark::Heat { cells: cells.collect(), center: metric.is_ratio().then_some(1.0) }],
@@ -133,6 +133,16 @@ pub(super) fn heat_panels(loaded: &Loaded, values: &[Value]) -> Vec<Panel> {
         }
     }
     panels
+}
+
+/// The metric of a map in few words, its baseline among them.
+fn heat_label(metric: Metric, baseline: &str) -> String {
+    match metric {
+        Metric::Speedup | Metric::SpeedupMax => {
+            metric.label().replacen("speedup", &format!("speedup over {baseline}"), 1)
+        }
+        _ => metric_label(metric, baseline),
+    }
 }
 
 pub(super) fn title(dataset: &str, aside: &str) -> String {

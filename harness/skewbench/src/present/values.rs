@@ -3,7 +3,7 @@ use skewbench_sim::step_model::LinearMode;
 
 use super::{Loaded, spread, waves};
 use crate::cells::{BALANCE_TABLE, CellSpec, KERNELS_TABLE, Resources};
-use crate::experiment::{Metric, Plot};
+use crate::experiment::{At, Metric, Plot};
 use crate::metrics::{BalanceView, Draws, Estimated, estimate_mean};
 
 /// Why a value of an unfinished run is missing.
@@ -67,6 +67,7 @@ pub fn evaluate(loaded: &Loaded, resources: &Resources) -> Vec<Value> {
         }
     }
     values.extend(extremes(&loaded.expanded.found.experiment.plot, &values));
+    values.extend(highest(&values));
     values
 }
 
@@ -80,12 +81,23 @@ fn evaluate_part(loaded: &Loaded, resources: &Resources, values: &mut Vec<Value>
             CellSpec::Waves(_) => {}
         }
     }
-    let places = loaded.expanded.places.iter().map(|(at, _)| at);
-    for at in places.filter(|at| at.workload < loaded.expanded.own_workloads) {
+    let places = &loaded.expanded.places;
+    let own = places.iter().enumerate().filter(|(_, (at, _))| at.workload < loaded.expanded.own_workloads);
+    for (i, (at, _)) in own {
+        if places[..i].iter().any(|(other, _)| only_pool_differs(loaded, other, at)) {
+            continue;
+        }
         for metric in &loaded.expanded.found.experiment.plot.metrics {
             waves::values(loaded, resources, at, *metric, values);
         }
     }
+}
+
+/// True for two places of a system that pools do not concern: they differ in the size of pools and in no sample, so that one of
+/// them says all.
+fn only_pool_differs(loaded: &Loaded, one: &At, other: &At) -> bool {
+    let same = one.pool != other.pool && At { pool: other.pool, ..one.clone() } == *other;
+    same && loaded.view(one).ok().zip(loaded.view(other).ok()).is_some_and(|(a, b)| a == b)
 }
 
 /// Of a heat map, the lowest and the highest value of a system over the fields of all datasets together: how a publication
@@ -111,6 +123,30 @@ fn extremes(plot: &Plot, values: &[Value]) -> Vec<Value> {
         }
     }
     ends
+}
+
+/// Of speedups of slowest waves, the highest of a system over all workloads: what a publication means by "up to". It is one
+/// value with that value's interval.
+fn highest(values: &[Value]) -> Vec<Value> {
+    let of = |system: &str| {
+        let mut own =
+            values.iter().filter(|v| v.metric == Metric::SpeedupMax && v.system == system && v.dataset != ALL);
+        let first = own.next()?;
+        let several = own.clone().any(|v| v.dataset != first.dataset);
+        let all = std::iter::once(first).chain(own).filter_map(|v| Some((v, v.estimated.as_ref().ok()?.value)));
+        let (value, _) = all.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|_| several)?;
+        let mut at = value.at.clone();
+        at.insert("highest_of".into(), json!("workloads"));
+        at.insert("of".into(), json!(value.dataset));
+        Some(Value { dataset: ALL.into(), at, ..value.clone() })
+    };
+    let mut systems: Vec<&str> = Vec::new();
+    for value in values.iter().filter(|v| v.metric == Metric::SpeedupMax) {
+        if !systems.contains(&value.system.as_str()) {
+            systems.push(&value.system);
+        }
+    }
+    systems.into_iter().filter_map(of).collect()
 }
 
 fn balance_values(loaded: &Loaded, cell: &CellSpec, gbs: u32, dataset: &str, values: &mut Vec<Value>) {
@@ -173,5 +209,32 @@ fn kernel_values(loaded: &Loaded, cell: &CellSpec, values: &mut Vec<Value>) {
             estimated: Ok(Estimated::exact(rate, u64::from(repeats))),
             simulated: false,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn up_to_is_the_highest_over_workloads() {
+        let value = |dataset: &str, system: &str, value: f64| Value {
+            metric: Metric::SpeedupMax,
+            unit: "1",
+            dataset: dataset.into(),
+            system: system.into(),
+            at: json!({ "dp": 16 }).as_object().cloned().unwrap_or_default(),
+            estimated: Ok(Estimated { value, interval: Some((value - 0.1, value + 0.1)), n: 20 }),
+            simulated: true,
+        };
+        let all = [value("a", "libra", 1.8), value("b", "libra", 2.6), value("a", "wlb", 2.4)];
+        let found = highest(&all);
+        // A system with one workload has nothing to be the highest of.
+        assert_eq!(found.len(), 1);
+        assert_eq!(
+            (found[0].dataset.as_str(), found[0].text("of"), found[0].number("dp")),
+            (ALL, Some("b"), Some(16.0))
+        );
+        assert_eq!(found[0].estimated, all[1].estimated);
     }
 }

@@ -9,7 +9,16 @@ use serde_json::Value;
 /// Longest that a command of a test may take; only a hang reaches it.
 const LIMIT: Duration = Duration::from_secs(300);
 /// The only files that may differ between identical runs.
-const MAY_DIFFER: [&str; 3] = ["manifest.json", "timings.json", "events.jsonl"];
+const MAY_DIFFER: [&str; 7] = [
+    "manifest.json",
+    "timings.json",
+    "events.jsonl",
+    // The pages of planning times show what timings.json holds.
+    "planning.html",
+    "planning-time.csv",
+    "planning-time.parquet",
+    "planning-time-table.tex",
+];
 
 /// An experiment of a fraction of a second: two data-parallel groups of two cards on two nodes.
 pub const TINY: &str = r#"title = "Tiny"

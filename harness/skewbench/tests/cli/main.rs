@@ -1,5 +1,6 @@
 //! The binary as its users meet it.
 
+mod answering;
 mod bad_files;
 mod bad_values;
 mod common;

@@ -1,6 +1,6 @@
 //! The table of published values and the descriptions.
 
-use skewbench_report::{Kind, Status, SummaryRow, SystemCard, Verdict};
+use skewbench_report::{Kind, Status, SummaryRow, SystemCard, SystemOption, Verdict};
 
 use super::shapes;
 
@@ -128,10 +128,10 @@ pub(super) fn systems() -> Vec<SystemCard> {
         ),
         SystemCard {
             options: vec![
-                ("P".into(), "8".into()),
-                ("tau".into(), "0.03".into()),
-                ("M".into(), "4".into()),
-                ("B, H".into(), "4096, 1".into()),
+                option("pool", "8", "sequences of a pool"),
+                option("tau", "0.03", "tolerance of a worker's load"),
+                option("pieces", "4", "head pieces whose transfers overlap"),
+                option("block", "4096", "query tokens of a tile"),
             ],
             notes: vec!["Pools wait for each other only inside a wave.".into()],
             figures: vec![shapes::wave()],
@@ -151,4 +151,8 @@ pub(super) fn systems() -> Vec<SystemCard> {
             "a trivial baseline, ours",
         ),
     ]
+}
+
+fn option(name: &str, value: &str, meaning: &str) -> SystemOption {
+    SystemOption { name: name.into(), value: value.into(), meaning: meaning.into() }
 }
