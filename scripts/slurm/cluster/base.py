@@ -11,8 +11,9 @@ from pathlib import Path
 
 EXPERIMENT = Path(__file__).resolve().parent / "systems.toml"
 PLANTED = "planted-secret-4711"
-# Files of a run that may differ between identical runs.
+# Files that may differ between identical runs: what happened when and for how long, and what a report says of that.
 OWN = {"timings.json", "manifest.json", "events.jsonl", ".lock"}
+OWN |= {"planning.html", "planning-time.csv", "planning-time.parquet", "planning-time-table.tex"}
 # How a page says, in the command of a run, that it is shared.
 SHARING = re.compile(rb" --(share|lost-after \d+)\b")
 
