@@ -55,6 +55,9 @@ pub struct ReferenceEntry {
     /// True when the publication contradicts it elsewhere.
     #[serde(default)]
     pub inconsistent: bool,
+    /// True when the dataset here was fitted to it, or chosen by it: agreeing with it is no evidence.
+    #[serde(default)]
+    pub fits_dataset: bool,
 }
 
 /// How a value compares with a published one.

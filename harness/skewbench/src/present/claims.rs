@@ -92,7 +92,7 @@ fn packing(values: &[&Value]) -> Option<String> {
 /// "A global pool pays in communication."
 fn global_pool(values: &[&Value]) -> Option<String> {
     let mut holds = true;
-    let mut parts = Vec::new();
+    let (mut parts, mut dearer) = (Vec::new(), Vec::new());
     for dataset in datasets(values, Metric::SentBytes) {
         let sent =
             |system| find(values, (Metric::SentBytes, dataset, system), |v| v.text("link") == Some("between_nodes"));
@@ -103,17 +103,28 @@ fn global_pool(values: &[&Value]) -> Option<String> {
         let slower = latency("distca-pool").zip(latency("libra-tap")).map_or_else(String::new, |(global, pools)| {
             format!(", straggler latency {global:.1} against {pools:.1} ms")
         });
+        if sent("libra").is_some_and(|placed| placed > global) {
+            dearer.push(dataset);
+        }
         let placed = sent("libra").zip(latency("libra")).map_or_else(String::new, |(sent, latency)| {
             format!(" (libra, which places sequences first, {sent:.0} MB and {latency:.1} ms)")
         });
         parts.push(format!("{dataset} {global:.0} MB against {pools:.0} MB with pools of eight{slower}{placed}"));
     }
+    let libra = match dearer.as_slice() {
+        [] => String::new(),
+        all => format!(
+            " It does not hold against libra on {}, whose pools send more than the one pool does.",
+            all.join(" and ")
+        ),
+    };
     (!parts.is_empty()).then(|| {
         format!(
             "Claim: one pool over all ranks pays in communication for what it balances. It {} (simulated): the busiest rank \
-             sends to other nodes, for one layer of a wave in loader order, {}.",
+             sends to other nodes, for one layer of a wave in loader order, {}.{}",
             word(holds),
-            parts.join("; ")
+            parts.join("; "),
+            libra
         )
     })
 }

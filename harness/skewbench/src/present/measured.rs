@@ -367,8 +367,9 @@ fn wave_table(id: String, run: &str, times: &[Times]) -> Option<Figure> {
         title: format!("All waves, {run}"),
         description: "Times, hidden share and rate of every pass of every wave.".into(),
         kind: Kind::Measured,
-        caption: "Time: slowest rank, median over repetitions with its 95% bootstrap interval. Hidden share: of the transfers that the plan's pieces let be \
-                  hidden; 1 is all; not said where transfers alone take less than a tenth of computation alone. Bare calls / program: time of the bare attention calls over that of the whole program."
+        caption: "Time: slowest rank, median over repetitions with its 95% bootstrap interval. Hidden share: (transfers alone - (program - computation alone)) over the part of the transfers alone that \
+                  the plan's pieces let be hidden. 1: all is hidden; 0: nothing; below 0: overlap slowed the program by more than it hid; above 1: by the spread \
+                  of the three times; not said where transfers alone take less than a tenth of computation alone. Bare calls / program: time of the bare attention calls over that of the whole program."
             .into(),
         table: Table {
             columns: ["case", "system", "transport", "pass", "wave"]
@@ -424,9 +425,9 @@ fn failure_table(id: String, name: &str, run: &Published) -> Option<Figure> {
     (!run.failures.is_empty()).then(|| Figure {
         id,
         title: format!("Without a number, {name}"),
-        description: "What failed its check or could not run, and was not timed.".into(),
+        description: "What failed its check, could not run or found no time left, and was not timed.".into(),
         kind: Kind::Measured,
-        caption: "Programs whose results were checked and found wrong, or that could not run, were not timed.".into(),
+        caption: "Programs whose results were checked and found wrong, that could not run, or for which no time was left were not timed; the reason of each stands beside it.".into(),
         table: Table {
             columns: ["system", "case", "layout", "transport", "reason"].map(|c| Column::new(c, c, "")).to_vec(),
             rows: rows.collect(),

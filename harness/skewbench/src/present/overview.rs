@@ -8,7 +8,7 @@ use super::summary::published;
 use super::{Loaded, Value};
 use crate::cells::Resources;
 use crate::experiment::Metric;
-use crate::shipped::{Accuracy, Compared, Placed, validation_of};
+use crate::shipped::{Accuracy, Compared, Placed, Speedup, validation_of};
 
 /// Systems that the picture of the first page shows for each workload, beside those with a published value.
 const BEST: usize = 8;
@@ -182,7 +182,8 @@ pub(super) fn verdict(experiments: &[(Loaded, Vec<Value>)], resources: &Resource
 /// which have a figure to tell them apart.
 fn ranking<'a>(baseline: &str, values: &'a [Value], dataset: &str) -> Option<(String, &'a str)> {
     let of = |metric: Metric| {
-        let here = values.iter().filter(|v| v.metric == metric && v.dataset == dataset);
+        let here =
+            values.iter().filter(|v| v.metric == metric && v.dataset == dataset && !v.at.contains_key("network"));
         let mut all: Vec<(&str, f64)> =
             here.filter_map(|v| Some((v.system.as_str(), v.estimated.as_ref().ok()?.value))).collect();
         all.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -200,6 +201,23 @@ fn ranking<'a>(baseline: &str, values: &'a [Value], dataset: &str) -> Option<(St
     );
     if mean.len() > 1 {
         text.push_str(&format!(", before {}", first(&mean[1..])));
+    }
+    let interval = |system: &str| {
+        let mut here =
+            values.iter().filter(|v| v.metric == Metric::Speedup && v.dataset == dataset && v.system == system);
+        here.find_map(|v| v.estimated.as_ref().ok()?.interval)
+    };
+    let low = interval(system).map(|(low, _)| low);
+    let near: Vec<&str> = mean[1..]
+        .iter()
+        .map(|(other, _)| *other)
+        .filter(|other| interval(other).map(|(_, high)| high) >= low)
+        .collect();
+    if low.is_some() && !near.is_empty() {
+        text.push_str(&format!(
+            "; the interval of its speedup meets that of {}, from which it is not told apart by it",
+            near.join(", ")
+        ));
     }
     text.push_str(". That is what counts without a pipeline.");
     if !slowest.is_empty() {
@@ -224,9 +242,25 @@ fn held_against_cards(loaded: &Loaded, [first, baseline]: [&str; 2]) -> Option<S
         format!("{:.1}% too {way} (n = {})", 100.0 * a.signed.abs(), a.n)
     };
     let own = if first == OWN { format!("{OWN} is this project's own system. ") } else { String::new() };
+    let speedups: Vec<_> = validation.speedups(baseline).into_iter().filter(|s| s.system == first).collect();
+    let agree = speedups.iter().filter(|s| s.agrees()).count();
+    let cards = if speedups.is_empty() {
+        String::new()
+    } else {
+        let range = |of: fn(&Speedup) -> f64| {
+            let (low, high) = speedups.iter().map(of).fold((f64::INFINITY, 0.0_f64), |(l, h), x| (l.min(x), h.max(x)));
+            format!("{low:.2}x to {high:.2}x")
+        };
+        format!(
+            " There, in {} settings of two cards, its speedup over {baseline} is {} where {} was predicted, {agree} times on the predicted side of 1.",
+            speedups.len(),
+            range(|s| s.measured),
+            range(|s| s.predicted)
+        )
+    };
     Some(format!(
         "{own}Held against two cards, simulated passes of waves are, in the median, {} for {first} and {} for {baseline}: the page of \
-         validation has every system.",
+         validation has every system that was measured.{cards}",
         percent(&of_first),
         percent(&of_baseline)
     ))

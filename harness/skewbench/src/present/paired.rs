@@ -156,7 +156,7 @@ pub(super) fn word(verdict: Verdict) -> &'static str {
     }
 }
 
-/// `3.2% slower (1.1 to 5.0%)`, or that no verdict can be given and why.
+/// `3.2% higher in time (1.1 to 5.0%)`, or that no verdict can be given and why.
 pub(super) fn words(comparison: &Comparison) -> String {
     let percent = |ratio: f64| format!("{:.1}", 100.0 * (ratio - 1.0));
     let less = |ratio: f64| format!("{:.1}", 100.0 * (1.0 - ratio));
@@ -164,11 +164,11 @@ pub(super) fn words(comparison: &Comparison) -> String {
         Verdict::Same => format!("the same within 1% (ratio {:.3})", comparison.ratio),
         Verdict::Slower => {
             let (low, high) = (percent(comparison.ci_low), percent(comparison.ci_high));
-            format!("{}% slower ({low} to {high}%)", percent(comparison.ratio))
+            format!("{}% higher in time ({low} to {high}%)", percent(comparison.ratio))
         }
         Verdict::Faster => {
             let (low, high) = (less(comparison.ci_high), less(comparison.ci_low));
-            format!("{}% faster ({low} to {high}%)", less(comparison.ratio))
+            format!("{}% lower in time ({low} to {high}%)", less(comparison.ratio))
         }
         Verdict::Unclear => {
             let why = comparison.reason.clone().unwrap_or_default();

@@ -56,7 +56,7 @@ fn beside<'a>(
 
 /// The one number that linear work was fitted on, and what that leaves to be predicted.
 fn scaling(row: &SummaryRow, rows: &[SummaryRow]) -> Option<String> {
-    let fitted = rows.iter().find(|r| r.verdict.as_deref() == Some("fitted"))?;
+    let fitted = rows.iter().find(|r| r.metric == "scaling" && r.verdict.as_deref() == Some("fitted"))?;
     let at = |key: &str| fitted.at.get(key).map(ToString::to_string).unwrap_or_default();
     let mut text = format!(
         "One published scaling is fitted by linear work ({} on {}, DP = {}, CP = {}); what the same linear work gives here is a prediction.",
@@ -125,17 +125,17 @@ fn forward_spread(row: &SummaryRow, rows: &[SummaryRow], reference: &Reference) 
 /// What the assumed network makes of a ratio.
 fn bandwidth(row: &SummaryRow, rows: &[SummaryRow]) -> Option<String> {
     let base = row.at.get("base")?.as_str()?;
-    let whole: Vec<SummaryRow> = rows.iter().filter(|r| !r.at.contains_key("network")).cloned().collect();
-    let whole = beside(row, &whole, (base, "straggler_mean"), &["base", "p"], &[("pass", "both")])?.value?;
     let at = |network: &str| {
-        let found = beside(row, rows, (&row.system, "straggler_mean"), &["base"], &[("network", network)])?;
-        Some((found.value? / whole, found.n))
+        let wanted = [("network", network)];
+        let ours = beside(row, rows, (&row.system, "straggler_mean"), &["base"], &wanted)?;
+        let theirs = beside(row, rows, (base, "straggler_mean"), &["base", "p"], &wanted).filter(|r| r.n == ours.n)?;
+        Some((ours.value? / theirs.value?, ours.n))
     };
     let ((half, n), (double, _)) = (at("half")?, at("double")?);
     let published = row.published?;
     let within = if (double.min(half)..=double.max(half)).contains(&published) { "lies" } else { "does not lie" };
     Some(format!(
-        "The network between nodes is assumed: at half and at double its bandwidth the ratio is {} and {} (n = {n}), and the published {} {within} between them.",
+        "The network between nodes is assumed: at half and at double its bandwidth the ratio over {base} on the same steps and network is {} and {} (n = {n}), and the published {} {within} between them.",
         short(half),
         short(double),
         short(published)

@@ -41,7 +41,20 @@ pub(super) fn standing(experiments: &[(Loaded, Vec<Value>)], system: &str) -> Op
             continue;
         }
         let dataset = e.dataset(workload);
-        sentences.push(sentence(&dataset, &pairs));
+        let mut text = sentence(&dataset, &pairs);
+        let unpaired: Vec<&str> = others
+            .iter()
+            .map(|at| at.system.as_str())
+            .filter(|other| !pairs.iter().any(|pair| pair.other == *other))
+            .collect();
+        if !unpaired.is_empty() {
+            text.push_str(&format!(
+                " Not among these: {}, of which no steps can be paired with its own (a system that carries documents over was run for \
+                 another number of steps).",
+                unpaired.join(", ")
+            ));
+        }
+        sentences.push(text);
         panels.push(panel(&dataset, &pairs));
         rows.extend(pairs.iter().map(|pair| row(&dataset, pair)));
         workloads.push(dataset);

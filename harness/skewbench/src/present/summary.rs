@@ -62,7 +62,7 @@ pub fn summary_rows(loaded: &Loaded, values: &[Value], reference: &Reference) ->
                 // A model with an assumed spread shows what the metric is, and cannot agree or differ.
                 let judged = entry.filter(|_| value.metric != Metric::RuntimeSpread || replayed);
                 let verdict = judged.map(|entry| {
-                    let fit = fitted && is_fitted_point(loaded, value);
+                    let fit = entry.fits_dataset || fitted && is_fitted_point(loaded, value);
                     if fit { "fitted".to_owned() } else { entry.judge(&ours, TOLERANCE).agreement.word().to_owned() }
                 });
                 SummaryRow::ok(key, ours, verdict)

@@ -3,12 +3,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use skewbench_plan::Pass;
 use skewbench_report::{Axis, Cell, Column, Figure, Kind, Mark, Page, Panel, Point, Scale, Section, Side, Table};
 
+use super::summary::short;
 use crate::failure::Failure;
-use crate::shipped::{Accuracy, Compared, Launch, Placed, Validation, pass_name};
+use crate::shipped::{Accuracy, Compared, Launch, Placed, Speedup, Validation, pass_name};
 
 /// Bounds that the predictions are drawn against: of a launch's median error, of its 95th percentile, of a wave.
 const BOUNDS: [f64; 2] = [0.04, 0.12];
 const WAVE_BOUND: f64 = 0.08;
+/// The system that measured speedups are over.
+const BASELINE: &str = "ulysses";
 /// Launches that are named as the worst.
 const WORST: usize = 10;
 
@@ -69,6 +72,7 @@ fn add(page: &mut Page, validation: &Validation, suffix: &str) {
             percent(accuracy.signed.abs())
         ));
     }
+    page.text.extend(speedups_told(&validation.speedups(BASELINE)));
     page.text.push(format!("Held out of the profile {profile}: {}", validation.held_out));
     page.facts.push(("profile".into(), profile.clone()));
     page.facts.extend(validation.card.facts());
@@ -82,6 +86,7 @@ fn add(page: &mut Page, validation: &Validation, suffix: &str) {
     if !errors.is_empty() {
         page.figures.push(error_table(id("wave-errors"), "Errors of waves and ranks", errors));
     }
+    page.figures.extend(speedup_table(id("speedups"), &validation.speedups(BASELINE)));
     page.figures.extend(place_figure(id("waves"), "Waves", &validation.waves));
     page.figures.extend(place_figure(id("ranks"), "Ranks", &validation.ranks));
 }
@@ -260,6 +265,61 @@ fn error_table(id: String, title: &str, rows: Vec<Vec<Cell>>) -> Figure {
         },
         ..Figure::default()
     }
+}
+
+/// Whether the simulator sends its reader to what is faster on cards.
+fn speedups_told(speedups: &[Speedup]) -> Option<String> {
+    let wrong: Vec<String> = speedups
+        .iter()
+        .filter(|s| !s.agrees())
+        .map(|s| {
+            format!(
+                "{} on {}, {} ({}x predicted, {}x measured)",
+                s.system,
+                s.workload,
+                s.layout,
+                short(s.predicted),
+                short(s.measured)
+            )
+        })
+        .collect();
+    let n = speedups.len();
+    (n > 0).then(|| {
+        let but = if wrong.is_empty() { String::new() } else { format!("; not for {}", wrong.join("; ")) };
+        format!(
+            "Of {n} speedups over {BASELINE}, both passes, {} lie on the side of 1 that was predicted{but}.",
+            n - wrong.len()
+        )
+    })
+}
+
+fn speedup_table(id: String, speedups: &[Speedup]) -> Option<Figure> {
+    let rows = speedups.iter().map(|s| {
+        let mut row: Vec<Cell> = [&s.system, &s.workload, &s.layout].map(|text| Cell::from(text.clone())).to_vec();
+        row.extend([s.predicted, s.measured, s.predicted / s.measured].map(Cell::Number));
+        row.push(if s.agrees() { "yes" } else { "no" }.into());
+        row
+    });
+    (!speedups.is_empty()).then(|| Figure {
+        id,
+        title: format!("Speedups over {BASELINE}: predicted and measured"),
+        description: "What the simulator says a system gains, beside what it gained on cards.".into(),
+        kind: Kind::Measured,
+        caption: "Attention of a step, forward and backward, the slowest rank of every wave; measured: medians of the repeats.".into(),
+        table: Table {
+            columns: vec![
+                Column::new("system", "system", ""),
+                Column::new("setting", "workload", ""),
+                Column::new("layout", "layout", ""),
+                Column::new("predicted", "speedup_predicted", "x"),
+                Column::new("measured", "speedup_measured", "x"),
+                Column::new("predicted over measured", "ratio", ""),
+                Column::new("same side of 1", "agrees", ""),
+            ],
+            rows: rows.collect(),
+        },
+        ..Figure::default()
+    })
 }
 
 /// One row of errors for every group, in the order of their names.

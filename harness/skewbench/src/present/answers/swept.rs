@@ -166,7 +166,9 @@ mod tests {
     fn whether_larger_pools_are_worse_follows_from_the_steps() {
         let text = with_size(&[sized(1, [1.0; 6]), sized(8, [1.2; 6])]).unwrap_or_default();
         assert!(
-            text.contains("fastest in the mean at P = 1: larger pools worsen its mean wave, P = 8 is 20.0% slower"),
+            text.contains(
+                "fastest in the mean at P = 1: larger pools worsen its mean wave, P = 8 is 20.0% higher in time"
+            ),
             "{text}"
         );
         assert!(text.ends_with("P = 1: 1.000 and 2 ms; P = 8: 1.200 and 2 ms."), "{text}");

@@ -1,7 +1,7 @@
 //! Questions that the experiment which compares systems answers.
 
 use skewbench_report::{Answer, Figure};
-use skewbench_store::stats::Verdict;
+use skewbench_store::stats::{Comparison, Verdict};
 
 use super::super::costs::card_bytes;
 use super::super::paired::words;
@@ -14,16 +14,36 @@ use crate::experiment::Metric;
 /// Systems that are named of a ranking.
 const NAMED: usize = 4;
 
+/// The answer in a sentence, from what bounded pools take over what one pool over all ranks takes, by workload.
+fn verdict(compared: &[(&str, Comparison)]) -> String {
+    let names = |which: &dyn Fn(&Comparison) -> bool| {
+        let found = compared.iter().filter(|(_, c)| which(c)).map(|(name, _)| *name);
+        found.collect::<Vec<_>>().join(" and ")
+    };
+    let lost = names(&|c| c.verdict == Verdict::Slower);
+    if !lost.is_empty() {
+        return format!("Not everywhere: on {lost} one pool over all ranks is clearly faster.");
+    }
+    let short = names(&Comparison::too_few);
+    if !short.is_empty() {
+        return format!("These runs do not say for {short}: they have too few steps.");
+    }
+    let most = compared.iter().map(|(_, c)| c.ci_high).fold(1.0, f64::max);
+    let bound = if most > 1.0 {
+        format!("; in the mean they cost at most {:.1}% (the highest end of the 95% intervals)", 100.0 * (most - 1.0))
+    } else {
+        String::new()
+    };
+    format!("Yes: on none of the workloads is one pool over all ranks clearly faster than bounded pools{bound}.")
+}
+
 /// Whether pools of a few sequences leave anything that one pool over all ranks would gain.
 pub(super) fn suffices(asked: &Asked<'_>, experiments: &[(Loaded, Vec<Value>)]) -> Answer {
     let mut text = Vec::new();
-    let mut lost = Vec::new();
+    let mut verdicts = Vec::new();
     for dataset in &asked.datasets {
         let Some(compared) = asked.over(dataset, BOUNDED, GLOBAL) else { continue };
         let pool = asked.place(dataset, BOUNDED).map_or(0, |at| at.pool.min(at.dp));
-        if compared.verdict == Verdict::Slower {
-            lost.push(dataset.as_str());
-        }
         let slowest = asked.slowest(dataset, [BOUNDED, GLOBAL]);
         let slowest = slowest.map(|s| format!("; its slowest wave over that of {} is shortened {s}", asked.baseline));
         text.push(format!(
@@ -32,14 +52,10 @@ pub(super) fn suffices(asked: &Asked<'_>, experiments: &[(Loaded, Vec<Value>)]) 
             words(&compared),
             slowest.unwrap_or_default()
         ));
+        verdicts.push((dataset.as_str(), compared));
     }
     if !text.is_empty() {
-        let verdict = if lost.is_empty() {
-            "Yes, as far as these runs go: on none of the workloads is one pool over all ranks clearly faster than bounded pools.".to_owned()
-        } else {
-            format!("Not everywhere: on {} one pool over all ranks is clearly faster.", lost.join(" and "))
-        };
-        text.insert(0, verdict);
+        text.insert(0, verdict(&verdicts));
         let own = asked.datasets.iter().filter_map(|dataset| {
             let compared = asked.over(dataset, OWN, GLOBAL)?;
             Some(format!("on {dataset} {}", words(&compared)))
@@ -294,5 +310,22 @@ pub(super) fn rankings(asked: &Asked<'_>) -> Answer {
         question: "Do the mean and the slowest wave lead to the same choice?".into(),
         text,
         links: asked.links(&["pipeline"]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pools_suffice_only_where_runs_tell() {
+        let over = |verdict, n, ci_high| Comparison { ratio: 1.0, ci_low: 0.9, ci_high, n, verdict, reason: None };
+        let says = |a, b| verdict(&[("a", a), ("b", b)]);
+        let faster = over(Verdict::Faster, 50, 0.98);
+        assert!(says(faster.clone(), faster.clone()).ends_with("than bounded pools."));
+        assert!(says(faster.clone(), over(Verdict::Unclear, 50, 1.018)).contains("Yes: "));
+        assert!(says(faster.clone(), over(Verdict::Unclear, 50, 1.018)).contains("at most 1.8% (the highest"));
+        assert!(says(faster.clone(), over(Verdict::Unclear, 1, 1.5)).starts_with("These runs do not say for b"));
+        assert!(says(over(Verdict::Slower, 50, 1.2), faster).starts_with("Not everywhere: on a one pool"));
     }
 }
