@@ -192,28 +192,28 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_is_held_against_other_networks() {
+    fn a_ratio_is_held_against_the_same_steps_on_other_networks() {
+        let time = |system: &str, pool: u32, network: Option<&str>, value| {
+            let mut at = json!({ "dp": 16, "p": pool, "pass": "both" });
+            if let Some(network) = network {
+                at["network"] = json!(network);
+            }
+            row(system, "straggler_mean", at, None, value)
+        };
         let rows = [
-            row(
-                "ulysses",
-                "straggler_mean",
-                json!({ "dp": 16, "p": 8, "pass": "both", "network": "half" }),
-                None,
-                90.0,
-            ),
-            row("ulysses", "straggler_mean", json!({ "dp": 16, "p": 8, "pass": "both" }), None, 100.0),
-            row("libra", "straggler_mean", json!({ "dp": 16, "p": 4, "pass": "both", "network": "half" }), None, 80.0),
-            row(
-                "libra",
-                "straggler_mean",
-                json!({ "dp": 16, "p": 4, "pass": "both", "network": "double" }),
-                None,
-                40.0,
-            ),
+            // Of other steps than those at other bandwidths.
+            time("ulysses", 8, None, 50.0),
+            time("ulysses", 8, Some("half"), 100.0),
+            time("ulysses", 8, Some("double"), 80.0),
+            time("libra", 4, Some("half"), 80.0),
+            time("libra", 4, Some("double"), 40.0),
             row("libra", "straggler_mean", json!({ "dp": 16, "p": 4, "base": "ulysses" }), Some(0.33), 0.55),
         ];
-        let text = reason(&rows[4], &rows, &reference()).unwrap_or_default();
-        assert!(text.contains("0.8000 and 0.4000 (n = 20)") && text.contains("does not lie"), "{text}");
+        let text = reason(&rows[5], &rows, &reference()).unwrap_or_default();
+        assert!(text.contains("0.8000 and 0.5000 (n = 20)") && text.contains("does not lie"), "{text}");
+        let mut rows = rows;
+        rows[1].n = 50;
+        assert!(!reason(&rows[5], &rows, &reference()).unwrap_or_default().contains("bandwidth"), "other steps");
     }
 
     #[test]
