@@ -32,6 +32,8 @@ struct Heart {
     /// None at the end.
     file: Option<File>,
     path: PathBuf,
+    /// What the process says about itself.
+    about: Vec<u8>,
     beats: u64,
     /// After how long a time between two beats this process was itself silent.
     gap: Duration,
@@ -46,12 +48,9 @@ struct Heart {
 impl Pulse {
     /// Makes the file and beats until the end.
     pub(crate) fn start(path: &Path, about: &[u8], every: Duration, gap: Duration) -> Result<Self, ClusterError> {
-        let mut first = line(0).into_bytes();
-        first.extend(about);
-        files::replace(path, &first)?;
-        let file = File::options().write(true).open(path).map_err(ClusterError::io("open", path))?;
-        let (path, now) = (path.to_owned(), Instant::now());
-        let heart = Heart { file: Some(file), path, beats: 0, gap, last: now, steady: now, problem: None };
+        let file = create(path, 0, about)?;
+        let (path, about, now) = (path.to_owned(), about.to_vec(), Instant::now());
+        let heart = Heart { file: Some(file), path, about, beats: 0, gap, last: now, steady: now, problem: None };
         let heart = Arc::new(Mutex::new(heart));
         let (stop, stopped) = mpsc::channel();
         let beating = Arc::clone(&heart);
@@ -118,7 +117,12 @@ impl Heart {
         file.write_all(line(self.beats).as_bytes())?;
         // Network file systems take the time of the write that reaches the server.
         file.sync_all()?;
-        let at = file.metadata()?.modified()?;
+        let written = file.metadata()?;
+        let at = written.modified()?;
+        // A process without a file counts as ended. Where the folder is gone too, the common work is over.
+        if !same_file(&written, &self.path) && self.path.parent().is_some_and(Path::is_dir) {
+            self.file = Some(create(&self.path, self.beats, &self.about).map_err(std::io::Error::other)?);
+        }
         let now = Instant::now();
         if now.duration_since(self.last) > self.gap {
             self.steady = now;
@@ -126,6 +130,19 @@ impl Heart {
         (self.last, self.problem) = (now, None);
         Ok(at)
     }
+}
+
+fn create(path: &Path, beats: u64, about: &[u8]) -> Result<File, ClusterError> {
+    let mut first = line(beats).into_bytes();
+    first.extend(about);
+    files::replace(path, &first)?;
+    File::options().write(true).open(path).map_err(ClusterError::io("open", path))
+}
+
+/// True when a name leads to the file.
+fn same_file(file: &std::fs::Metadata, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == (file.dev(), file.ino()))
 }
 
 /// The last beat of another process, by the file system's clock, and what it says about itself; none where it has ended.
@@ -202,6 +219,24 @@ pub(crate) mod tests {
     }
 
     const LONG: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn a_file_that_somebody_removes_comes_back_with_the_next_beat() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let folder = dir.path().join("owners");
+        std::fs::create_dir(&folder).expect("made");
+        let path = folder.join("a.alive");
+        let mut pulse = Pulse::start(&path, b"about", LONG, LONG).expect("started");
+        std::fs::remove_file(&path).expect("removed");
+        assert_eq!(look(&path).expect("looked"), None);
+        pulse.now().expect("a beat");
+        assert_eq!(look(&path).expect("looked").map(|(_, about)| about), Some(b"about".to_vec()));
+        // The folder of a study that has ended stays away.
+        std::fs::remove_dir_all(&folder).expect("removed");
+        pulse.now().expect("a beat");
+        assert!(!folder.exists());
+        pulse.end();
+    }
 
     #[test]
     fn beats_are_seen_by_others_and_end() {

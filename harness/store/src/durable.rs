@@ -85,15 +85,19 @@ pub(crate) fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(
 /// How often a file is opened anew that another node has replaced or removed meanwhile.
 const LOOKS: usize = 5;
 
+/// Opens a regular file; others, such as pipes, may never answer who opens them.
+pub(crate) fn open(path: &Path) -> Result<File, StoreError> {
+    if !fs::metadata(path).map_err(StoreError::io("open", path))?.is_file() {
+        return Err(StoreError::damaged(path, "is not a regular file"));
+    }
+    File::open(path).map_err(StoreError::io("open", path))
+}
+
 /// Reads a whole file of at most `limit` bytes.
 pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>, StoreError> {
     // On network file systems what was opened may be gone at the server; opened anew it is another file, or none.
     again_if_stale(|| {
-        let file = File::open(path).map_err(StoreError::io("open", path))?;
-        let metadata = file.metadata().map_err(StoreError::io("read", path))?;
-        if !metadata.is_file() {
-            return Err(StoreError::damaged(path, "is not a regular file"));
-        }
+        let file = open(path)?;
         let mut bytes = Vec::new();
         file.take(limit + 1).read_to_end(&mut bytes).map_err(StoreError::io("read", path))?;
         if bytes.len() as u64 > limit {
@@ -112,7 +116,7 @@ pub(crate) type Identity = (u64, u64, u64, i64, i64);
 pub(crate) fn identity(path: &Path) -> Result<Identity, StoreError> {
     use std::os::unix::fs::MetadataExt;
     again_if_stale(|| {
-        let file = File::open(path).map_err(StoreError::io("open", path))?;
+        let file = open(path)?;
         let about = file.metadata().map_err(StoreError::io("read", path))?;
         Ok((about.dev(), about.ino(), about.len(), about.mtime(), about.mtime_nsec()))
     })

@@ -27,8 +27,12 @@ fn processes_that_come_while_another_seals_disturb_nobody() {
         let folder = tempfile::tempdir().unwrap();
         let (dir, inputs) = (folder.path().join("run"), inputs(40));
         let (run, _) = Run::join(&dir, &inputs, &worker("first")).unwrap();
+        let (beside, _) = Run::join(&dir, &inputs, &worker("beside")).unwrap();
         work(&run);
+        beside.look_again().unwrap();
         std::thread::scope(|scope| {
+            // Taken for lost while it sealed, and awake again.
+            scope.spawn(|| beside.seal().unwrap());
             for late in 0..6 {
                 let (dir, inputs) = (&dir, &inputs);
                 scope.spawn(move || {
@@ -42,7 +46,32 @@ fn processes_that_come_while_another_seals_disturb_nobody() {
         });
         Run::join(&dir, &inputs, &worker("last")).unwrap();
         assert_eq!(check(&dir).unwrap().problems, Vec::<String>::new());
+        let launches = Run::load(&dir).unwrap().manifest.invocations;
+        let hosts: Vec<Value> = launches.into_iter().filter_map(|i| i.launch).map(|l| l["host"].clone()).collect();
+        assert!(["first", "beside"].iter().all(|name| hosts.contains(&json!(name))), "{hosts:?}");
     }
+}
+
+#[test]
+fn files_of_processes_that_are_torn_and_pipes_in_place_of_files_stop_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let (dir, inputs) = (folder.path().join("run"), inputs(4));
+    let (run, _) = Run::join(&dir, &inputs, &worker("a")).unwrap();
+    let (_b, _) = Run::join(&dir, &inputs, &worker("b")).unwrap();
+    work(&run);
+    fs::write(dir.join("workers/b.json"), "{\"half\":").unwrap();
+    run.seal().unwrap();
+    assert_eq!(check(&dir).unwrap().problems, Vec::<String>::new());
+    assert!(fs::read_to_string(dir.join("events.jsonl")).unwrap().contains("worker_damaged"));
+
+    let pipe = dir.join("failures.json");
+    fs::remove_file(&pipe).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let problems = check(&dir).unwrap().problems;
+    assert!(
+        problems.iter().any(|what| what.contains("failures.json") && what.contains("not a regular file")),
+        "{problems:?}"
+    );
 }
 
 #[test]

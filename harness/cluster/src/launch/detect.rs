@@ -61,7 +61,9 @@ struct Vars<F>(F);
 
 impl<F: Fn(&str) -> Option<String>> Vars<F> {
     fn text(&self, name: &str) -> Option<String> {
-        (self.0)(name).filter(|value| !value.is_empty())
+        let value = (self.0)(name).filter(|value| !value.is_empty())?;
+        // They are printed, stored and compared as names; a launcher's have no other characters and are short.
+        Some(value.chars().take(MOST_CHARACTERS).map(|c| if c.is_control() { '?' } else { c }).collect())
     }
 
     fn number(&self, name: &str) -> Result<Option<u32>, ClusterError> {
@@ -209,8 +211,14 @@ impl Launch {
     }
 }
 
+/// Characters of a variable that count.
+const MOST_CHARACTERS: usize = 1024;
+
 fn job<F: Fn(&str) -> Option<String>>(vars: &Vars<F>) -> Result<Option<Job>, ClusterError> {
     let Some(id) = vars.text("SLURM_JOB_ID") else { return Ok(None) };
+    if !id.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(ClusterError::Launch(format!("SLURM_JOB_ID={id} is not a number")));
+    }
     let (array, array_task) = (vars.text("SLURM_ARRAY_JOB_ID"), vars.number("SLURM_ARRAY_TASK_ID")?);
     match (&array, array_task) {
         (Some(_), None) | (None, Some(_)) => {
@@ -312,6 +320,11 @@ mod tests {
         assert_eq!((job.submission().as_str(), job.array_task), ("8.0", Some(3)));
         let half = detect(&with(&batch, &[("SLURM_ARRAY_TASK_ID", "3")])).expect_err("half");
         assert!(half.contains("SLURM_ARRAY_JOB_ID"), "{half}");
+        let foreign = detect(&with(&[("SLURM_JOB_ID", "../../x")], &batch[1..])).expect_err("no number");
+        assert!(foreign.contains("SLURM_JOB_ID"), "{foreign}");
+        let hostile = "n\u{1b}[31m\n".repeat(1000);
+        let host = detect(&with(&STEP, &[("SLURMD_NODENAME", &hostile)])).expect("a step").host;
+        assert!(host.chars().count() == MOST_CHARACTERS && !host.chars().any(char::is_control), "{host}");
     }
 
     #[test]

@@ -79,7 +79,7 @@ pub(super) fn claim(out: &Path, runs: &[(PathBuf, RunInputs)], force: bool) -> R
     let Some(other) = other_study(out, runs)? else { return Ok(()) };
     if !force {
         return refuse(format!(
-            "holds a run of other inputs ({other}); choose another folder with --out, or use --force, which keeps the old one under another name"
+            "holds a run of other inputs ({other}); choose another folder with --out, or use --force, which keeps the old one under another name (processes with --share do not: move it away before they start)"
         ));
     }
     for name in list(&out.join(RUNS))? {

@@ -181,9 +181,6 @@ impl<'a> Turns<'a> {
         match session.claims.claim(&self.names.cell(&self.ids[cell]), again) {
             Ok(Attempt::Ours(claim, before)) => {
                 self.claim = Some(claim);
-                if let Some(Former { owner, loss }) = before.last() {
-                    board.taken_over(cell, owner, *loss)?;
-                }
                 // Whoever lost the claim may have stored the result, and whoever sealed the runs removes it.
                 let found = board.result_of(cell)?;
                 let needed = match found {
@@ -192,6 +189,9 @@ impl<'a> Turns<'a> {
                     CellStatus::Missing => !board.is_sealed()?,
                 };
                 if needed {
+                    if let Some(Former { owner, loss }) = before.last() {
+                        board.taken_over(cell, owner, *loss)?;
+                    }
                     board.retry(cell);
                 } else {
                     self.over(cell, found != CellStatus::Finished)?;

@@ -1,5 +1,4 @@
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -214,7 +213,7 @@ pub(crate) struct FileSum {
 pub(crate) type Checksums = BTreeMap<String, FileSum>;
 
 pub(crate) fn file_sum(path: &Path) -> Result<FileSum, StoreError> {
-    let mut file = File::open(path).map_err(StoreError::io("open", path))?;
+    let mut file = durable::open(path)?;
     let mut hasher = blake3::Hasher::new();
     let bytes = std::io::copy(&mut file, &mut hasher).map_err(StoreError::io("read", path))?;
     Ok(FileSum { blake3: hasher.finalize().to_hex().to_string(), bytes })

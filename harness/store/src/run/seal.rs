@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -19,9 +20,17 @@ impl Run {
     ///
     /// # Errors
     /// [`StoreError::Incomplete`] when planned cells have no result, or what the system reports.
-    pub fn seal(mut self) -> Result<Manifest, StoreError> {
-        let manifest = Manifest::read(&self.dir)?;
-        if manifest.status == RunStatus::Complete {
+    pub fn seal(self) -> Result<Manifest, StoreError> {
+        let dir = self.dir.clone();
+        match self.seal_here() {
+            // Another process sealed it meanwhile, and removed the files of the cells.
+            Err(e) => sealed(&dir).ok().flatten().ok_or(e),
+            done => done,
+        }
+    }
+
+    fn seal_here(mut self) -> Result<Manifest, StoreError> {
+        if let Some(manifest) = sealed(&self.dir)? {
             self.tidy_up()?;
             return Ok(manifest);
         }
@@ -33,6 +42,10 @@ impl Run {
         }
         let (failures, timings) = self.merge()?;
         let (finished, failed) = (timings.len(), failures.len());
+        // A process that was stopped for long finds the run sealed by another, who had all that it lacks now.
+        if let Some(manifest) = sealed(&self.dir)? {
+            return Ok(manifest);
+        }
         self.merge_workers()?;
         durable::write_json(&self.dir.join(FAILURES), &failures)?;
         let timings = json!({ "sealed": jiff::Timestamp::now().to_string(), "cells": timings });
@@ -47,6 +60,9 @@ impl Run {
             })
             .collect::<Result<_, StoreError>>()?;
         durable::write_json(&self.dir.join(CHECKSUMS), &sums)?;
+        if let Some(manifest) = sealed(&self.dir)? {
+            return Ok(manifest);
+        }
         let manifest = Manifest { status: RunStatus::Complete, finished, failed, ..self.manifest.clone() };
         manifest.write(&self.dir)?;
         self.tidy_up()?;
@@ -122,4 +138,10 @@ impl Run {
         }
         durable::sync_folder(&self.dir)
     }
+}
+
+/// The manifest of a run that is sealed.
+fn sealed(dir: &Path) -> Result<Option<Manifest>, StoreError> {
+    let manifest = Manifest::read(dir)?;
+    Ok((manifest.status == RunStatus::Complete).then_some(manifest))
 }

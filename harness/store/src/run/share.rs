@@ -257,10 +257,14 @@ impl Run {
         self.events = open_events(&self.dir.join(EVENTS))?.into();
         for path in worker_files(&folder, ".json")? {
             let bytes = durable::read(&path, MAX_WORKER_BYTES)?;
-            let invocation: Invocation = serde_json::from_slice(&bytes)
-                .map_err(|e| StoreError::damaged(&path, format!("is not what was written: {e}")))?;
-            if !self.manifest.invocations.contains(&invocation) {
-                self.manifest.invocations.push(invocation);
+            match serde_json::from_slice::<Invocation>(&bytes) {
+                Ok(invocation) if self.manifest.invocations.contains(&invocation) => {}
+                Ok(invocation) => self.manifest.invocations.push(invocation),
+                // No result is in it: where one of the processes ran is then not known.
+                Err(e) => {
+                    let name = path.file_name().map(|name| name.to_string_lossy());
+                    self.event("worker_damaged", &json!({ "file": name, "what": e.to_string() }))?;
+                }
             }
         }
         Ok(())
