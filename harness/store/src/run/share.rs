@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -40,7 +41,7 @@ impl Run {
     /// # Errors
     /// As [`Run::open`]; [`StoreError::Locked`] where a process works that did not join.
     pub fn join(dir: &Path, inputs: &RunInputs, worker: &Worker) -> Result<(Self, Opened), StoreError> {
-        let gone = |e: &StoreError| matches!(e, StoreError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound);
+        let gone = |e: &StoreError| matches!(e, StoreError::Io { source, .. } if source.kind() == ErrorKind::NotFound);
         let sealed =
             || Self::manifest_of(dir).is_ok_and(|found| found.is_some_and(|m| m.status == RunStatus::Complete));
         match Self::enter(dir, inputs, worker) {
@@ -183,9 +184,7 @@ impl Run {
                 self.state().set(id, CellState::Failed);
                 Ok(CellStatus::Failed { reason })
             }
-            Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                Ok(CellStatus::Missing)
-            }
+            Err(StoreError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(CellStatus::Missing),
             Err(e @ StoreError::Io { .. }) => Err(e),
             Err(e) => self.damaged(id, &e),
         }
@@ -297,7 +296,7 @@ fn share_lock(dir: &Path) -> Result<File, StoreError> {
     match file.try_lock_shared() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(StoreError::Locked { dir: dir.to_owned() }),
-        Err(TryLockError::Error(e)) if e.kind() == std::io::ErrorKind::Unsupported => Ok(file),
+        Err(TryLockError::Error(e)) if e.kind() == ErrorKind::Unsupported => Ok(file),
         Err(TryLockError::Error(e)) => Err(StoreError::io("lock", &path)(e)),
     }
 }
@@ -318,7 +317,8 @@ pub(super) fn remove_worker_files(dir: &Path) -> Result<(), StoreError> {
 /// What came of removing something that another process may remove at the same time.
 pub(super) fn removed(path: &Path, result: std::io::Result<()>) -> Result<(), StoreError> {
     match result {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(StoreError::io("remove", path)(e)),
-        _ => Ok(()),
+        // A process that came too late to take part removes what it put there itself.
+        Err(e) if [ErrorKind::NotFound, ErrorKind::DirectoryNotEmpty].contains(&e.kind()) => Ok(()),
+        other => other.map_err(StoreError::io("remove", path)),
     }
 }
