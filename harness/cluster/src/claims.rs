@@ -55,9 +55,6 @@ impl Terms {
     }
 }
 
-/// How often a process tries to enter a folder that others leave at the same time.
-const ENTRIES: usize = 5;
-
 /// What a process's own file says.
 #[derive(Debug, Serialize, Deserialize)]
 struct Member {
@@ -394,20 +391,6 @@ impl Claims {
     }
 }
 
-impl Drop for Claims {
-    /// A folder in which nobody has claimed anything and nobody is left has nothing to say.
-    fn drop(&mut self) {
-        self.pulse().end();
-        let claimed = self.folder.join(CLAIMED);
-        if files::list(&claimed).is_ok_and(|names| names.is_empty()) && fs::remove_dir(self.folder.join(OWNERS)).is_ok()
-        {
-            // What others have put there meanwhile stays.
-            let _ = fs::remove_dir(claimed);
-            let _ = fs::remove_dir(&self.folder);
-        }
-    }
-}
-
 impl Claim {
     /// What is claimed.
     pub fn name(&self) -> &str {
@@ -417,18 +400,6 @@ impl Claim {
 
 /// Makes the folder and a process's own file in it.
 fn enter(folder: &Path, owner: &Owner, terms: Terms) -> Result<Pulse, ClusterError> {
-    let mut entered = enter_once(folder, owner, terms);
-    for _ in 1..ENTRIES {
-        match entered {
-            // Whoever left last has removed what was just made.
-            Err(ref e) if e.is_gone() => entered = enter_once(folder, owner, terms),
-            _ => break,
-        }
-    }
-    entered
-}
-
-fn enter_once(folder: &Path, owner: &Owner, terms: Terms) -> Result<Pulse, ClusterError> {
     files::create_folder(folder)?;
     files::owner_only(folder)?;
     for part in [OWNERS, CLAIMED] {

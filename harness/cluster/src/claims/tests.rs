@@ -247,7 +247,7 @@ fn folders_are_ours_alone() {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().expect("a folder");
     let folder = dir.path().join("a/b/claims");
-    let _there = join(&folder, me(), LONG);
+    drop(join(&folder, me(), LONG));
     for made in ["a", "a/b", "a/b/claims", "a/b/claims/owners"] {
         let mode = fs::metadata(dir.path().join(made)).expect("there").permissions().mode();
         assert_eq!(mode & 0o777, 0o700, "{made}");
@@ -293,26 +293,4 @@ fn no_cell_is_done_twice_and_none_is_lost() {
     job(1);
     let counts: BTreeSet<usize> = done.iter().map(|count| count.load(Ordering::SeqCst)).collect();
     assert_eq!(counts, BTreeSet::from([1]));
-}
-
-#[test]
-fn whoever_leaves_last_without_a_claim_leaves_nothing() {
-    let (_dir, folder) = folder();
-    let [a, b] = [me(), me()].map(|owner| join(&folder, owner, LONG));
-    drop(a);
-    assert!(folder.is_dir());
-    drop(b);
-    assert!(!folder.exists());
-    let (a, b) = (join(&folder, me(), LONG), join(&folder, me(), LONG));
-    let (claim, _) = ours(&a, "x").expect("ours");
-    drop((a, b));
-    assert!(folder.join(CLAIMED).read_dir().expect("a folder").count() == 1, "{claim:?} is gone");
-    // Processes that come and go at once.
-    let (_dir, busy) = self::folder();
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| (0..40).for_each(|_| drop(join(&busy, me(), LONG))));
-        }
-    });
-    assert!(!busy.exists());
 }
