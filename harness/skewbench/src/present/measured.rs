@@ -2,6 +2,7 @@ use skewbench_plan::Pass;
 use skewbench_report::{Axis, Cell, Column, Figure, Kind, Mark, Named, Page, Panel, Scale, Section, Side, Table};
 use skewbench_sim::step_model::Model;
 
+use super::overview::OWN;
 use super::summary::short;
 use super::validation::slug;
 use crate::metrics::Estimated;
@@ -9,8 +10,6 @@ use crate::shipped::{
     Case, LayerProduct, PeerTimes, Published, Times, clocks, independent, layer_ns, pass_name, times_of, times_of_peers,
 };
 
-/// The system that others are compared with where worst waves count.
-const OURS: &str = "libra-calibrated";
 const MS: f64 = 1e-6;
 
 /// The page that shows published runs on real cards.
@@ -236,7 +235,7 @@ fn worst_figure(id: String, run: &str, times: &[Times]) -> Option<Figure> {
         let here: Vec<&Times> = times.iter().filter(|t| t.case == *case && t.count() == waves).collect();
         // The faster of ours where it was measured over several transports.
         let worst = |t: &Times| t.worst().map_or(f64::INFINITY, |e| e.value);
-        let ours = here.iter().filter(|t| t.system == OURS).min_by(|a, b| worst(a).total_cmp(&worst(b)));
+        let ours = here.iter().filter(|t| t.system == OWN).min_by(|a, b| worst(a).total_cmp(&worst(b)));
         let all: Vec<(&Times, Estimated)> = here.iter().filter_map(|t| Some((*t, t.worst()?))).collect();
         if all.is_empty() {
             continue;
@@ -276,13 +275,13 @@ fn worst_figure(id: String, run: &str, times: &[Times]) -> Option<Figure> {
         panels,
         caption: format!(
             "Both passes of one layer's attention, transfers included, by copy engines where no transport is named; the slowest wave and rank of every repetition, median over repetitions with its \
-             95% bootstrap interval. The ratio is against {OURS}, whoever is faster: above 1 the other is slower. Systems of which not every wave was measured are left out."
+             95% bootstrap interval. The ratio is against {OWN}, whoever is faster: above 1 the other is slower. Systems of which not every wave was measured are left out."
         ),
         table: Table {
             columns: [Column::new("case", "case", ""), Column::new("system", "system", "")]
                 .into_iter()
                 .chain(estimate_columns("worst wave", "worst_ms", "ms"))
-                .chain(estimate_columns(&format!("over {OURS}"), "ratio", ""))
+                .chain(estimate_columns(&format!("over {OWN}"), "ratio", ""))
                 .chain([Column::new("n", "n", "")])
                 .collect(),
             rows,

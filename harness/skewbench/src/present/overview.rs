@@ -8,13 +8,14 @@ use super::summary::published;
 use super::{Loaded, Value};
 use crate::cells::Resources;
 use crate::experiment::Metric;
+use crate::metrics::Estimated;
 use crate::shipped::{Accuracy, Compared, Placed, Speedup, validation_of};
 
 /// Systems that the picture of the first page shows for each workload, beside those with a published value.
 const BEST: usize = 8;
 
-/// The system that is not of a paper but ours.
-const OWN: &str = "libra-calibrated";
+/// This project's own system, which is of no paper.
+pub(super) const OWN: &str = "libra-calibrated";
 
 /// The answer in one picture: how much the best systems shorten waves, from the first experiment that compares systems.
 pub(super) fn picture(
@@ -184,35 +185,28 @@ fn ranking<'a>(baseline: &str, values: &'a [Value], dataset: &str) -> Option<(St
     let of = |metric: Metric| {
         let here =
             values.iter().filter(|v| v.metric == metric && v.dataset == dataset && !v.at.contains_key("network"));
-        let mut all: Vec<(&str, f64)> =
-            here.filter_map(|v| Some((v.system.as_str(), v.estimated.as_ref().ok()?.value))).collect();
-        all.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let mut all: Vec<(&str, &Estimated)> =
+            here.filter_map(|v| Some((v.system.as_str(), v.estimated.as_ref().ok()?))).collect();
+        all.sort_by(|a, b| b.1.value.total_cmp(&a.1.value));
         all
     };
     let (mean, slowest) = (of(Metric::Speedup), of(Metric::SpeedupMax));
     let repeated = mean.iter().enumerate().any(|(i, (system, _))| mean[..i].iter().any(|(other, _)| other == system));
-    let (system, speedup) = *mean.first().filter(|_| !repeated)?;
-    let first = |all: &[(&str, f64)]| {
-        let four: Vec<String> = all.iter().take(4).map(|(s, x)| format!("{s} {x:.2}x")).collect();
+    let (system, best) = *mean.first().filter(|_| !repeated)?;
+    let first = |all: &[(&str, &Estimated)]| {
+        let four: Vec<String> = all.iter().take(4).map(|(s, x)| format!("{s} {:.2}x", x.value)).collect();
         four.join(", ")
     };
     let mut text = format!(
-        "On {dataset}, {system} shortens the mean straggler latency of a wave most, {speedup:.2}x over {baseline} (simulated)"
+        "On {dataset}, {system} shortens the mean straggler latency of a wave most, {:.2}x over {baseline} (simulated)",
+        best.value
     );
     if mean.len() > 1 {
         text.push_str(&format!(", before {}", first(&mean[1..])));
     }
-    let interval = |system: &str| {
-        let mut here =
-            values.iter().filter(|v| v.metric == Metric::Speedup && v.dataset == dataset && v.system == system);
-        here.find_map(|v| v.estimated.as_ref().ok()?.interval)
-    };
-    let low = interval(system).map(|(low, _)| low);
-    let near: Vec<&str> = mean[1..]
-        .iter()
-        .map(|(other, _)| *other)
-        .filter(|other| interval(other).map(|(_, high)| high) >= low)
-        .collect();
+    let low = best.interval.map(|(low, _)| low);
+    let meets = |other: &Estimated| other.interval.map(|(_, high)| high) >= low;
+    let near: Vec<&str> = mean[1..].iter().filter(|(_, other)| meets(other)).map(|(other, _)| *other).collect();
     if low.is_some() && !near.is_empty() {
         text.push_str(&format!(
             "; the interval of its speedup meets that of {}, from which it is not told apart by it",

@@ -72,7 +72,8 @@ fn add(page: &mut Page, validation: &Validation, suffix: &str) {
             percent(accuracy.signed.abs())
         ));
     }
-    page.text.extend(speedups_told(&validation.speedups(BASELINE)));
+    let speedups = validation.speedups(BASELINE);
+    page.text.extend(speedups_told(&speedups));
     page.text.push(format!("Held out of the profile {profile}: {}", validation.held_out));
     page.facts.push(("profile".into(), profile.clone()));
     page.facts.extend(validation.card.facts());
@@ -86,7 +87,7 @@ fn add(page: &mut Page, validation: &Validation, suffix: &str) {
     if !errors.is_empty() {
         page.figures.push(error_table(id("wave-errors"), "Errors of waves and ranks", errors));
     }
-    page.figures.extend(speedup_table(id("speedups"), &validation.speedups(BASELINE)));
+    page.figures.extend(speedup_table(id("speedups"), &speedups));
     page.figures.extend(place_figure(id("waves"), "Waves", &validation.waves));
     page.figures.extend(place_figure(id("ranks"), "Ranks", &validation.ranks));
 }

@@ -1,6 +1,7 @@
 use serde_json::{Map, json};
 use skewbench_sim::step_model::LinearMode;
 
+use super::figures::distinct;
 use super::{Loaded, spread, waves};
 use crate::cells::{BALANCE_TABLE, CellSpec, KERNELS_TABLE, Resources};
 use crate::experiment::{At, Metric, Plot};
@@ -140,13 +141,8 @@ fn highest(values: &[Value]) -> Vec<Value> {
         at.insert("of".into(), json!(value.dataset));
         Some(Value { dataset: ALL.into(), at, ..value.clone() })
     };
-    let mut systems: Vec<&str> = Vec::new();
-    for value in values.iter().filter(|v| v.metric == Metric::SpeedupMax) {
-        if !systems.contains(&value.system.as_str()) {
-            systems.push(&value.system);
-        }
-    }
-    systems.into_iter().filter_map(of).collect()
+    let systems = distinct(values.iter().filter(|v| v.metric == Metric::SpeedupMax).map(|v| v.system.as_str()));
+    systems.iter().filter_map(|system| of(system)).collect()
 }
 
 fn balance_values(loaded: &Loaded, cell: &CellSpec, gbs: u32, dataset: &str, values: &mut Vec<Value>) {

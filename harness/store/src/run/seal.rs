@@ -141,7 +141,7 @@ impl Run {
 }
 
 /// The manifest of a run that is sealed.
-fn sealed(dir: &Path) -> Result<Option<Manifest>, StoreError> {
+pub(super) fn sealed(dir: &Path) -> Result<Option<Manifest>, StoreError> {
     let manifest = Manifest::read(dir)?;
     Ok((manifest.status == RunStatus::Complete).then_some(manifest))
 }

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::cell_file::{self, Outcome};
 use super::manifest::Invocation;
 use super::open::{index_cells, look, open_events, other_inputs, owner_only};
+use super::seal::sealed;
 use super::work::{CellState, State};
 use super::{
     CELL_FOLDER, CellId, EVENTS, Found, LOCK, MANIFEST, Manifest, OpenOptions, Opened, PLANNED_CELLS, Run, RunInputs,
@@ -42,11 +43,9 @@ impl Run {
     /// As [`Run::open`]; [`StoreError::Locked`] where a process works that did not join.
     pub fn join(dir: &Path, inputs: &RunInputs, worker: &Worker) -> Result<(Self, Opened), StoreError> {
         let gone = |e: &StoreError| matches!(e, StoreError::Io { source, .. } if source.kind() == ErrorKind::NotFound);
-        let sealed =
-            || Self::manifest_of(dir).is_ok_and(|found| found.is_some_and(|m| m.status == RunStatus::Complete));
         match Self::enter(dir, inputs, worker) {
             // Another process sealed the run meanwhile, and removed the folders of the cells.
-            Err(e) if gone(&e) && sealed() => Self::enter(dir, inputs, worker),
+            Err(e) if gone(&e) && sealed(dir).is_ok_and(|found| found.is_some()) => Self::enter(dir, inputs, worker),
             other => other,
         }
     }

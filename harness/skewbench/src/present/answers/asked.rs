@@ -1,6 +1,7 @@
 use skewbench_store::stats::Comparison;
 
 use super::super::costs::find;
+pub(super) use super::super::overview::OWN;
 use super::super::paired::Times;
 use super::super::{Loaded, Value};
 use crate::experiment::{At, Metric};
@@ -13,8 +14,6 @@ pub(super) const GLOBAL: &str = "distca-pool";
 pub(super) const SORTED: &str = "ulysses+sorted";
 /// Packs by work and holds long documents back.
 pub(super) const DEFERRING: &str = "wlb";
-/// This project's own system.
-pub(super) const OWN: &str = "libra-calibrated";
 
 /// The experiment that compares systems, with its values.
 pub(super) struct Asked<'a> {
